@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The guard: a small process that alone puts portal addresses on interfaces, and that takes them off, kills
+// every tgtd and lets go of the listeners the moment pmsd is gone, however it went.
+//
+// pmsd talks to it over a socket pair; its end is the guard's life line. The guard does the blocking netlink
+// calls, so pmsd's control loop never waits for the kernel's network lock. Each address carries a lifetime of
+// PMS_ADDR_LIFETIME_S in the kernel, renewed on pmsd's word every second: if pmsd is stopped, or the guard
+// dies with it, the kernel drops the address. A guard that dies alone is started again with all it held.
+#ifndef PMS_TARGET_HOST_GUARD_H
+#define PMS_TARGET_HOST_GUARD_H
+
+#include <net/if.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <uv.h>
+
+// main() of pmsd: if argv[1] is this, return pms_guard_main(argc, argv) before anything else.
+#define PMS_GUARD_ARG "--guard"
+int pms_guard_main(int argc, char **argv);
+
+struct pms_guard;
+struct pms_guard_addr;
+struct pms_guard_pid;
+
+// Starts the guard by executing exe (NULL: this program) with PMS_GUARD_ARG. 0 or -errno.
+int pms_guard_open(uv_loop_t *loop, const char *exe, struct pms_guard **guard);
+// Ends the guard, which takes off and kills what is still registered, as at pmsd's death. cb (may be NULL)
+// runs once when the handles are closed; guard is freed before that.
+void pms_guard_close(struct pms_guard *guard, void (*cb)(void *arg), void *arg);
+// The guard's pid, for reports and tests.
+pid_t pms_guard_pid(const struct pms_guard *guard);
+
+// err: 0 or -errno; ifindex: where the address is.
+typedef void (*pms_guard_cb)(void *arg, int err, unsigned ifindex);
+
+// Puts addr/prefix_len on ifname (NULL: the interface with a subnet that contains it, -ENODEV if there is
+// none) and keeps it there until del. listen_fd (-1: none) is duplicated into the guard, which keeps it open
+// for as long as the address is up: so a SYN is never refused, even after pmsd and tgtd have died.
+// 0: cb runs once and *out is to be given to pms_guard_addr_del; else -errno and nothing is registered.
+int pms_guard_addr_add(struct pms_guard *guard, const struct sockaddr_storage *addr, unsigned prefix_len,
+                       const char *ifname, int listen_fd, pms_guard_cb cb, void *arg,
+                       struct pms_guard_addr **out);
+// Takes the address off. Frees a at once; a pending add's callback does not run any more. 0: cb (may be
+// NULL) runs once when the address is gone (err 0 also if it was not there).
+int pms_guard_addr_del(struct pms_guard_addr *a, pms_guard_cb cb, void *arg);
+
+// Has the process behind pidfd (duplicated) killed with SIGKILL when pmsd dies. 0 or -errno.
+int pms_guard_pid_add(struct pms_guard *guard, int pidfd, struct pms_guard_pid **out);
+// After the process has gone. Frees p.
+void pms_guard_pid_del(struct pms_guard_pid *p);
+
+#endif

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Runs one tgtd for one array: start, configure, open its portal, watch it, kill it.
+#ifndef PMS_TARGET_HOST_TGTD_H
+#define PMS_TARGET_HOST_TGTD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+#include "target/host/guard.h"
+
+#define PMS_TGTD_LUN 1
+
+// Where the programs are; the same for all arrays of a node. Strings must outlive every user.
+struct pms_tgtd_paths {
+    const char *tgtd;       // the private copy of the packaged binary
+    const char *plugin_dir; // holds bs_pms.so and nothing else
+    const char *redirect;   // pms_redirect.so, preloaded
+    const char *run_dir;    // for sockets, 0700; at most 60 bytes long (a Unix socket's path is short)
+};
+
+// Fills paths for the build tree around exe's folder if bs_pms.so is there (PROGDIR/bs_pms.so), else for
+// /usr/lib/pms. The strings are static; run_dir is the caller's matter.
+void pms_tgtd_paths_default(struct pms_tgtd_paths *paths);
+
+struct pms_tgtd_conf {
+    uint64_t array_id;
+    const char *name; // for log lines
+    const char *iqn;
+    const char *serial;      // VPD 80
+    uint64_t size_bytes;     // of the LUN
+    const char *portal;      // ADDR:PORT
+    int listen_fd;           // inherited; the only address that the redirect library lets it bind
+    const char *plugin_sock; // path of the session socket, see session.h
+};
+
+struct pms_tgtd;
+typedef void (*pms_tgtd_cb)(void *arg, int err);
+
+// status: the wait status. Not called for an exit that stop asked for.
+typedef void (*pms_tgtd_exit_cb)(void *arg, int status);
+
+// Starts the process and, once its management socket answers, creates target, LUN
+// (the plugin says hello meanwhile, and waits for its answer) and ACL; no portal: that is the plugin's
+// matter. conf's strings are copied where needed. cb: 0 when configured, else the process is dead or stop
+// must be called. on_exit: it died, or did not answer for PMS_TGTD_DEAF_MS and was killed for it. 0: *tgtd is
+// valid (pid known) and cb runs once; else -errno.
+int pms_tgtd_start(uv_loop_t *loop, struct pms_guard *guard, const struct pms_tgtd_paths *paths,
+                   const struct pms_tgtd_conf *conf, pms_tgtd_cb cb, pms_tgtd_exit_cb on_exit, void *arg,
+                   struct pms_tgtd **tgtd);
+// SIGKILL, wait until it is gone (or PMS_TGTD_KILL_MS have passed: -ETIMEDOUT, it is then reaped later),
+// free. No other callback runs any more. cb (may be NULL) runs once, never before the return.
+void pms_tgtd_stop(struct pms_tgtd *tgtd, pms_tgtd_cb cb, void *arg);
+pid_t pms_tgtd_pid(const struct pms_tgtd *tgtd);
+
+#define PMS_TGTD_DEAF_MS  10000 // event loop silent for so long: dead
+#define PMS_TGTD_KILL_MS  2000  // a killed process should be gone by then
+#define PMS_TGTD_START_MS 5000  // from exec to the first answer, and for each configuring step
+
+#endif
