@@ -119,6 +119,7 @@ $(OUT)/pmsctl: $(call objs,$(src_pmsctl)) $(LIBS)
 
 $(OUT)/bs_pms.so: $(call objs_pic,$(src_plugin))
 	$(call link,-shared)
+	@if nm -D --undefined-only $@ | grep ' pms_'; then echo '$@ needs the above, which tgtd has not' >&2; rm -f $@; exit 1; fi
 
 $(OUT)/pms_redirect.so: $(call objs_pic,$(src_redirect))
 	$(call link,-shared -ldl)
@@ -194,11 +195,11 @@ test: deps
 sim-build: $(sims)
 raft-sim-build: $(raft_sim)
 
-sim: $(OUT)/tests/sim
+sim: $(sims)
 	$(Q)$(OUT)/tests/sim --seeds $(SEEDS) --first $(FIRST_SEED)
 
 # Until interrupted or until a seed fails.
-soak: $(OUT)/tests/sim
+soak: $(sims)
 	@first=$(FIRST_SEED); while $(OUT)/tests/sim --seeds $(SEEDS) --first $$first; do first=$$((first + $(SEEDS))); done; exit 1
 
 demo: deps
