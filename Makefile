@@ -22,7 +22,7 @@ TGT_SRC := build/tgt-src
 
 CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Werror -Wstrict-prototypes -Wvla
-FLAGS := -std=gnu11 $(WARN) -D_GNU_SOURCE -I. -pthread -fno-omit-frame-pointer $(CFLAGS)
+FLAGS := -std=gnu11 $(WARN) -D_GNU_SOURCE= -I. -pthread -fno-omit-frame-pointer $(CFLAGS)
 LINK := -pthread -Wl,--as-needed $(LDFLAGS)
 ifeq ($(SAN),asan)
 FLAGS += -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -236,7 +236,7 @@ tidy: $(patsubst %.c,build/tidy/%.ok,$(tidy_src))
 build/tidy/%.ok: %.c .clang-tidy $(wildcard base/*.h consensus/*/*.h datapath/*/*.h target/host/*.h cmd/*/*.h)
 	$(say) TIDY $<
 	@mkdir -p $(@D)
-	$(Q)clang-tidy --quiet --warnings-as-errors='*' $< -- -std=gnu11 -D_GNU_SOURCE -I. > $@.log 2>&1 || { cat $@.log; exit 1; }
+	$(Q)clang-tidy --quiet --warnings-as-errors='*' $< -- -std=gnu11 -D_GNU_SOURCE= -I. > $@.log 2>&1 || { cat $@.log; exit 1; }
 	@touch $@
 
 clean:
