@@ -4,7 +4,9 @@
 #ifndef PMS_BASE_WIRE_H
 #define PMS_BASE_WIRE_H
 
+#include <endian.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -12,35 +14,44 @@
 // Bare accessors, any alignment.
 static inline void pms_put_u16(uint8_t *p, uint16_t v)
 {
-    p[0] = (uint8_t)v;
-    p[1] = (uint8_t)(v >> 8);
+    v = htole16(v);
+    memcpy(p, &v, sizeof(v));
 }
 
 static inline void pms_put_u32(uint8_t *p, uint32_t v)
 {
-    pms_put_u16(p, (uint16_t)v);
-    pms_put_u16(p + 2, (uint16_t)(v >> 16));
+    v = htole32(v);
+    memcpy(p, &v, sizeof(v));
 }
 
 static inline void pms_put_u64(uint8_t *p, uint64_t v)
 {
-    pms_put_u32(p, (uint32_t)v);
-    pms_put_u32(p + 4, (uint32_t)(v >> 32));
+    v = htole64(v);
+    memcpy(p, &v, sizeof(v));
 }
 
 static inline uint16_t pms_get_u16(const uint8_t *p)
 {
-    return (uint16_t)(p[0] | (uint16_t)p[1] << 8);
+    uint16_t v;
+
+    memcpy(&v, p, sizeof(v));
+    return le16toh(v);
 }
 
 static inline uint32_t pms_get_u32(const uint8_t *p)
 {
-    return pms_get_u16(p) | (uint32_t)pms_get_u16(p + 2) << 16;
+    uint32_t v;
+
+    memcpy(&v, p, sizeof(v));
+    return le32toh(v);
 }
 
 static inline uint64_t pms_get_u64(const uint8_t *p)
 {
-    return pms_get_u32(p) | (uint64_t)pms_get_u32(p + 4) << 32;
+    uint64_t v;
+
+    memcpy(&v, p, sizeof(v));
+    return le64toh(v);
 }
 
 // Writer over the caller's memory. err is 0, or -EMSGSIZE once something did not fit; then p moves no more.
@@ -88,16 +99,23 @@ static inline size_t pms_rd_left(const struct pms_rd *r)
     return (size_t)(r->end - r->p);
 }
 
+// Whether n more bytes fit; sets err if not.
+static inline bool pms_wr_fits(struct pms_wr *w, size_t n)
+{
+    if (w->err == 0 && pms_wr_left(w) >= n)
+        return true;
+    w->err = -EMSGSIZE;
+    return false;
+}
+
 // Steps over n bytes and returns where they start, or NULL (and sets err) if there are fewer. The writer's
 // bytes are as they were; the reader's are borrowed from the buffer.
 static inline uint8_t *pms_wr_take(struct pms_wr *w, size_t n)
 {
     uint8_t *p = w->p;
 
-    if (w->err != 0 || pms_wr_left(w) < n) {
-        w->err = -EMSGSIZE;
+    if (!pms_wr_fits(w, n))
         return NULL;
-    }
     w->p += n;
     return p;
 }
@@ -116,34 +134,34 @@ static inline const uint8_t *pms_rd_take(struct pms_rd *r, size_t n)
 
 static inline void pms_wr_u8(struct pms_wr *w, uint8_t v)
 {
-    uint8_t *p = pms_wr_take(w, 1);
-
-    if (p != NULL)
-        *p = v;
+    if (!pms_wr_fits(w, 1))
+        return;
+    *w->p = v;
+    w->p += 1;
 }
 
 static inline void pms_wr_u16(struct pms_wr *w, uint16_t v)
 {
-    uint8_t *p = pms_wr_take(w, 2);
-
-    if (p != NULL)
-        pms_put_u16(p, v);
+    if (!pms_wr_fits(w, 2))
+        return;
+    pms_put_u16(w->p, v);
+    w->p += 2;
 }
 
 static inline void pms_wr_u32(struct pms_wr *w, uint32_t v)
 {
-    uint8_t *p = pms_wr_take(w, 4);
-
-    if (p != NULL)
-        pms_put_u32(p, v);
+    if (!pms_wr_fits(w, 4))
+        return;
+    pms_put_u32(w->p, v);
+    w->p += 4;
 }
 
 static inline void pms_wr_u64(struct pms_wr *w, uint64_t v)
 {
-    uint8_t *p = pms_wr_take(w, 8);
-
-    if (p != NULL)
-        pms_put_u64(p, v);
+    if (!pms_wr_fits(w, 8))
+        return;
+    pms_put_u64(w->p, v);
+    w->p += 8;
 }
 
 static inline void pms_wr_bytes(struct pms_wr *w, const void *src, size_t n)
