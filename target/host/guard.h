@@ -25,7 +25,7 @@ struct pms_guard_pid;
 // Starts the guard by executing exe (NULL: this program) with PMS_GUARD_ARG. 0 or -errno.
 int pms_guard_open(uv_loop_t *loop, const char *exe, struct pms_guard **guard);
 // Ends the guard, which takes off and kills what is still registered, as at pmsd's death. cb (may be NULL)
-// runs once when the handles are closed; guard is freed before that.
+// runs once when it is all done. Entries still registered are freed, their callbacks do not run.
 void pms_guard_close(struct pms_guard *guard, void (*cb)(void *arg), void *arg);
 // The guard's pid, for reports and tests.
 pid_t pms_guard_pid(const struct pms_guard *guard);
@@ -36,13 +36,16 @@ typedef void (*pms_guard_cb)(void *arg, int err, unsigned ifindex);
 // Puts addr/prefix_len on ifname (NULL: the interface with a subnet that contains it, -ENODEV if there is
 // none) and keeps it there until del. listen_fd (-1: none) is duplicated into the guard, which keeps it open
 // for as long as the address is up: so a SYN is never refused, even after pmsd and tgtd have died.
-// 0: cb runs once and *out is to be given to pms_guard_addr_del; else -errno and nothing is registered.
+// cb runs with the outcome, and once more with -EADDRNOTAVAIL if the address goes away by itself afterwards
+// (pmsd was stopped for longer than the lifetime, an operator removed it); it is not put back unasked, since
+// another node may own it by then. 0: *out is to be given to pms_guard_addr_del, whatever cb says; else
+// -errno, nothing is registered.
 int pms_guard_addr_add(struct pms_guard *guard, const struct sockaddr_storage *addr, unsigned prefix_len,
                        const char *ifname, int listen_fd, pms_guard_cb cb, void *arg,
                        struct pms_guard_addr **out);
-// Takes the address off. Frees a at once; a pending add's callback does not run any more. 0: cb (may be
+// Takes the address off. a is not valid any more and its first callback does not run any more. cb (may be
 // NULL) runs once when the address is gone (err 0 also if it was not there).
-int pms_guard_addr_del(struct pms_guard_addr *a, pms_guard_cb cb, void *arg);
+void pms_guard_addr_del(struct pms_guard_addr *a, pms_guard_cb cb, void *arg);
 
 // Has the process behind pidfd (duplicated) killed with SIGKILL when pmsd dies. 0 or -errno.
 int pms_guard_pid_add(struct pms_guard *guard, int pidfd, struct pms_guard_pid **out);

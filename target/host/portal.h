@@ -24,21 +24,23 @@ int pms_portal_conf_parse(const char *text, struct pms_portal_conf *conf);
 struct pms_portal;
 typedef void (*pms_portal_cb)(void *arg, int err);
 
-// Opens the listening socket. 0 or -errno (-EADDRINUSE: a listener of an earlier life is still closing).
+// Opens the listening socket. on_lost (may be NULL; err always 0) runs when the address went away by itself
+// (see guard.h): the portal is down then. 0 or -errno (-EADDRINUSE: a listener of an earlier life is still
+// closing).
 int pms_portal_open(uv_loop_t *loop, struct pms_guard *guard, const struct pms_portal_conf *conf,
-                    struct pms_portal **portal);
-// Takes the address off if it is up, stops all announcing, closes the socket; cb (may be NULL) runs once when
-// it is done; portal is freed before that. A waiting up or down callback runs with -ECANCELED first.
+                    pms_portal_cb on_lost, void *arg, struct pms_portal **portal);
+// Takes the address off if it is up, stops all announcing, closes the socket, frees. cb (may be NULL) runs
+// once when it is done; no other callback runs any more.
 void pms_portal_close(struct pms_portal *portal, pms_portal_cb cb, void *arg);
 
 // Puts the address up and announces it: gratuitous ARP or unsolicited neighbour advertisements, then a tickle
-// on each of the peers' old connections (n addresses, copied). 0: cb runs once, err 0 when the address is up.
-// Up when up already: succeeds and announces again. -EBUSY while another up or down runs.
+// on each of the peers' old connections (n addresses, copied). Up when up already: succeeds and announces
+// again. Not while another up or down runs. 0: cb runs once, err 0 when the address is up; else -errno.
 int pms_portal_up(struct pms_portal *portal, const struct sockaddr_storage *peers, unsigned n,
                   pms_portal_cb cb, void *arg);
 // Takes the address off; the socket goes on listening. Down when down already: succeeds. A running up is
-// cancelled (its callback runs with -ECANCELED). 0: cb runs once.
-int pms_portal_down(struct pms_portal *portal, pms_portal_cb cb, void *arg);
+// given up: its callback does not run any more. Not while another down runs. cb runs once.
+void pms_portal_down(struct pms_portal *portal, pms_portal_cb cb, void *arg);
 
 // The listening socket, for tgtd to inherit; stays the portal's.
 int pms_portal_listen_fd(const struct pms_portal *portal);

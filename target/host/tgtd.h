@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Runs one tgtd for one array: start, configure, open its portal, watch it, kill it.
+// Runs one tgtd for one array: start, configure, watch, kill.
 #ifndef PMS_TARGET_HOST_TGTD_H
 #define PMS_TARGET_HOST_TGTD_H
 
@@ -27,9 +27,6 @@ struct pms_tgtd_conf {
     uint64_t array_id;
     const char *name; // for log lines
     const char *iqn;
-    const char *serial;      // VPD 80
-    uint64_t size_bytes;     // of the LUN
-    const char *portal;      // ADDR:PORT
     int listen_fd;           // inherited; the only address that the redirect library lets it bind
     const char *plugin_sock; // path of the session socket, see session.h
 };

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The guard's own process: one thread, one socket, blocking calls.
+//
+// Happy path: pmsd asks for addresses, renews them every second, takes them off, and ends.
+// Failures: pmsd dies or closes the socket: end of file here, everything is undone. pmsd is stopped: no more
+// renewals, the kernel drops the addresses; they are not put back when it goes on, for by then another node
+// may own them: pmsd is told and decides. This process is killed: the kernel drops the addresses within their
+// lifetime, unless pmsd starts another guard that renews them.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "target/host/guard.h"
+#include "target/host/guard_msg.h"
+#include "target/host/netlink.h"
+
+#define PMSD_FD 3
+
+struct entry {
+    struct pms_list link;
+    uint32_t id;
+    int fd; // an address's listener or a process's pidfd; -1: none
+    struct sockaddr_storage addr;
+    unsigned prefix_len;
+    unsigned ifindex;
+    uint64_t renewed_ns;
+};
+
+struct guard {
+    struct pms_netlink nl;
+    struct pms_list addrs;
+    struct pms_list pids;
+};
+
+static struct entry *entry_find(struct pms_list *list, uint32_t id)
+{
+    pms_list_for_each (it, list) {
+        struct entry *e = pms_list_entry(it, struct entry, link);
+
+        if (e->id == id)
+            return e;
+    }
+    return NULL;
+}
+
+static void entry_free(struct entry *e)
+{
+    pms_list_del(&e->link);
+    if (e->fd >= 0)
+        close(e->fd);
+    free(e);
+}
+
+static const char *addr_text(const struct sockaddr_storage *addr)
+{
+    static char text[PMS_ADDR_TEXT_SIZE];
+
+    return pms_addr_format(addr, text);
+}
+
+static void answer(const struct pms_guard_msg *msg)
+{
+    if (send(PMSD_FD, msg, sizeof(*msg), MSG_NOSIGNAL) < 0 && errno != EPIPE)
+        pms_log(PMS_LOG_WARN, "cannot answer pmsd: %s", strerror(errno));
+}
+
+// fd becomes the entry's on success.
+static int addr_add(struct guard *g, struct pms_guard_msg *msg, int fd)
+{
+    struct entry *e;
+    unsigned ifindex;
+    int err;
+
+    msg->ifname[IF_NAMESIZE - 1] = 0;
+    if (msg->ifname[0] != 0) {
+        ifindex = if_nametoindex(msg->ifname);
+        err = ifindex == 0 ? -errno : 0;
+    } else {
+        err = pms_netlink_subnet_find(&g->nl, &msg->addr, &ifindex);
+    }
+    if (err)
+        return err;
+    e = calloc(1, sizeof(*e));
+    if (!e)
+        return -ENOMEM;
+    err = pms_netlink_addr_set(&g->nl, &msg->addr, msg->prefix_len, ifindex, PMS_ADDR_LIFETIME_S);
+    if (err) {
+        free(e);
+        return err;
+    }
+    e->id = msg->id;
+    e->fd = fd;
+    e->addr = msg->addr;
+    e->prefix_len = msg->prefix_len;
+    e->ifindex = ifindex;
+    e->renewed_ns = pms_clock_boot_ns();
+    pms_list_add_tail(&g->addrs, &e->link);
+    msg->ifindex = ifindex;
+    return 0;
+}
+
+static int addr_off(struct guard *g, struct entry *e)
+{
+    int err = pms_netlink_addr_del(&g->nl, &e->addr, e->prefix_len, e->ifindex);
+
+    if (err)
+        pms_log(PMS_LOG_ERROR, "cannot take %s off: %s", addr_text(&e->addr), strerror(-err));
+    return err;
+}
+
+static int addr_del(struct guard *g, const struct pms_guard_msg *msg)
+{
+    struct entry *e = entry_find(&g->addrs, msg->id);
+    struct pms_netlink_addr present;
+    int err;
+
+    if (e) {
+        err = addr_off(g, e);
+        entry_free(e);
+        return err;
+    }
+    // An earlier guard may have put it there and died.
+    err = pms_netlink_addr_get(&g->nl, &msg->addr, &present);
+    if (!err && present.present)
+        err = pms_netlink_addr_del(&g->nl, &msg->addr, present.prefix_len, present.ifindex);
+    return err;
+}
+
+// Renews what is still there. What has gone stays gone: see the head of this file.
+static void renew(struct guard *g)
+{
+    uint64_t now_ns = pms_clock_boot_ns();
+
+    pms_list_for_each_safe (it, &g->addrs) {
+        struct entry *e = pms_list_entry(it, struct entry, link);
+        struct pms_netlink_addr present = {0};
+        int err;
+
+        err = pms_netlink_addr_get(&g->nl, &e->addr, &present);
+        if (!err && present.present && now_ns - e->renewed_ns < PMS_ADDR_LIFETIME_S * 1000000000ull) {
+            err = pms_netlink_addr_set(&g->nl, &e->addr, e->prefix_len, e->ifindex, PMS_ADDR_LIFETIME_S);
+            if (!err) {
+                e->renewed_ns = now_ns;
+                continue;
+            }
+        }
+        if (err) {
+            pms_log(PMS_LOG_WARN, "cannot renew %s: %s", addr_text(&e->addr), strerror(-err));
+            if (present.present)
+                continue;
+        }
+        struct pms_guard_msg msg = {.op = PMS_GUARD_ADDR_LOST, .id = e->id};
+
+        pms_log(PMS_LOG_WARN, "address %s is gone from its interface", addr_text(&e->addr));
+        addr_off(g, e);
+        entry_free(e);
+        answer(&msg);
+    }
+}
+
+static int pid_add(struct guard *g, uint32_t id, int fd)
+{
+    struct entry *e = calloc(1, sizeof(*e));
+
+    if (!e)
+        return -ENOMEM;
+    e->id = id;
+    e->fd = fd;
+    pms_list_add_tail(&g->pids, &e->link);
+    return 0;
+}
+
+// fd is -1 or what came with the message; ownership moves here.
+static void handle(struct guard *g, struct pms_guard_msg *msg, int fd)
+{
+    struct entry *e;
+
+    switch (msg->op) {
+    case PMS_GUARD_ADDR_ADD:
+        msg->err = addr_add(g, msg, fd);
+        if (msg->err == 0)
+            fd = -1;
+        answer(msg);
+        break;
+    case PMS_GUARD_ADDR_DEL:
+        msg->err = addr_del(g, msg);
+        answer(msg);
+        break;
+    case PMS_GUARD_PID_ADD:
+        if (fd >= 0 && pid_add(g, msg->id, fd) == 0)
+            fd = -1;
+        break;
+    case PMS_GUARD_PID_DEL:
+        e = entry_find(&g->pids, msg->id);
+        if (e)
+            entry_free(e);
+        break;
+    case PMS_GUARD_RENEW:
+        renew(g);
+        break;
+    default:
+        pms_log(PMS_LOG_ERROR, "pmsd sent operation %u", msg->op);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+// One packet: 1, or 0 at end of file, or -errno.
+static int receive(struct pms_guard_msg *msg, int *fd)
+{
+    union {
+        struct cmsghdr hdr;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec iov = {.iov_base = msg, .iov_len = sizeof(*msg)};
+    struct msghdr mh = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    struct cmsghdr *cmsg;
+    ssize_t n;
+
+    *fd = -1;
+    n = recvmsg(PMSD_FD, &mh, MSG_CMSG_CLOEXEC);
+    if (n < 0)
+        return -errno;
+    cmsg = CMSG_FIRSTHDR(&mh);
+    if (cmsg && cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS)
+        memcpy(fd, CMSG_DATA(cmsg), sizeof(int));
+    if (n == 0)
+        return 0;
+    return n == (ssize_t)sizeof(*msg) ? 1 : -EBADMSG;
+}
+
+// Addresses first, while the listeners still keep the kernel from refusing anybody.
+static void undo_all(struct guard *g)
+{
+    pms_list_for_each (it, &g->addrs) {
+        struct entry *e = pms_list_entry(it, struct entry, link);
+
+        if (addr_off(g, e) == 0)
+            pms_log(PMS_LOG_INFO, "pmsd is gone: took %s off", addr_text(&e->addr));
+    }
+    pms_list_for_each_safe (it, &g->pids) {
+        struct entry *e = pms_list_entry(it, struct entry, link);
+
+        pidfd_send_signal(e->fd, SIGKILL, NULL, 0);
+        entry_free(e);
+    }
+    pms_list_for_each_safe (it, &g->addrs) {
+        entry_free(pms_list_entry(it, struct entry, link));
+    }
+}
+
+int pms_guard_main(int argc, char **argv)
+{
+    static const int ignored[] = {SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGPIPE};
+    struct guard g;
+    int err;
+
+    (void)argc;
+    (void)argv;
+    pms_log_init("pms-guard", PMS_LOG_INFO);
+    prctl(PR_SET_NAME, "pms-guard");
+    // Whoever ends pmsd with a signal to its whole group must not end its guard first.
+    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+        signal(ignored[i], SIG_IGN);
+    pms_list_init(&g.addrs);
+    pms_list_init(&g.pids);
+    err = pms_netlink_init(&g.nl);
+    if (err) {
+        pms_log(PMS_LOG_ERROR, "no netlink socket: %s", strerror(-err));
+        return 1;
+    }
+    for (;;) {
+        struct pms_guard_msg msg;
+        int fd;
+
+        err = receive(&msg, &fd);
+        if (err == -EINTR)
+            continue;
+        if (err <= 0) {
+            if (fd >= 0)
+                close(fd);
+            break;
+        }
+        handle(&g, &msg, fd);
+    }
+    undo_all(&g);
+    pms_netlink_deinit(&g.nl);
+    return 0;
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Turns what a child process writes to its stdout and stderr into log lines of ours.
+#ifndef PMS_TARGET_HOST_LOG_PIPE_H
+#define PMS_TARGET_HOST_LOG_PIPE_H
+
+#include <uv.h>
+
+struct pms_log_pipe;
+
+// Makes a pipe and logs every line that comes out of it as "name: line". *write_fd is for the child; the
+// caller closes its copy after the start. 0 or -errno.
+int pms_log_pipe_open(uv_loop_t *loop, const char *name, struct pms_log_pipe **pipe, int *write_fd);
+// Logs what is still in it, closes, frees. NULL is fine.
+void pms_log_pipe_close(struct pms_log_pipe *pipe);
+
+#endif

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Child processes watched through a pidfd: chosen descriptors only, optionally killed when pmsd dies.
+// (uv_spawn knows no parent-death signal and copies the whole address space's page tables: here it is vfork.)
+#ifndef PMS_TARGET_HOST_PROC_H
+#define PMS_TARGET_HOST_PROC_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include <uv.h>
+
+struct pms_proc_conf {
+    const char *exe;
+    char *const *argv;
+    char *const *env; // NULL: this process's
+    const int *fds;   // the child's descriptors 3, 4, .. are duplicates of these; all others are closed
+    unsigned fds_count;
+    int output_fd;         // the child's stdout and stderr; -1: ours
+    bool dies_with_parent; // SIGKILL when the calling thread ends: call from a thread that lives as long as
+                           // pmsd
+    bool own_session;      // setsid: a terminal's signals do not reach it
+};
+
+struct pms_proc;
+// status: as from waitpid.
+typedef void (*pms_proc_exit_cb)(void *arg, int status);
+
+// Starts it; stdin is /dev/null. 0 or -errno (also of execve).
+int pms_proc_open(uv_loop_t *loop, const struct pms_proc_conf *conf, pms_proc_exit_cb on_exit, void *arg,
+                  struct pms_proc **proc);
+// Sends SIGKILL. Harmless if it has ended.
+void pms_proc_kill(struct pms_proc *proc);
+// The callback does not run any more. A process that is still there goes on and is reaped when it ends.
+void pms_proc_close(struct pms_proc *proc);
+pid_t pms_proc_pid(const struct pms_proc *proc);
+int pms_proc_pidfd(const struct pms_proc *proc);
+
+#endif
