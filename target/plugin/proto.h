@@ -38,10 +38,11 @@
 #define PMS_PLUG_HELLO_TIMEOUT_MS 5000 /* bs_open waits at most this long for HELLO_OK */
 
 /* Environment of tgtd, set by its supervisor. */
-#define PMS_PLUG_ENV_SOCK  "PMS_PLUGIN_SOCK"  /* socket path, used if the LUN's path argument is "-" */
-#define PMS_PLUG_ENV_ARRAY "PMS_PLUGIN_ARRAY" /* array id, 16 hex digits */
-#define PMS_PLUG_ENV_DIR   "PMS_PLUGIN_DIR"   /* for pms_redirect.so: the folder that holds bs_pms.so */
-#define PMS_PLUG_ENV_ARENA "PMS_PLUGIN_ARENA" /* arena size in bytes, optional */
+#define PMS_PLUG_ENV_SOCK   "PMS_PLUGIN_SOCK"      /* socket path, used if the LUN's path argument is "-" */
+#define PMS_PLUG_ENV_ARRAY  "PMS_PLUGIN_ARRAY"     /* array id, 16 hex digits */
+#define PMS_PLUG_ENV_DIR    "PMS_PLUGIN_DIR"       /* for pms_redirect.so: the folder that holds bs_pms.so */
+#define PMS_PLUG_ENV_LISTEN "PMS_PLUGIN_LISTEN_FD" /* for pms_redirect.so: the inherited listener */
+#define PMS_PLUG_ENV_ARENA  "PMS_PLUGIN_ARENA"     /* arena size in bytes, optional */
 
 #define PMS_PLUG_IQN_LEN    224
 #define PMS_PLUG_ADDR_LEN   64 /* "192.0.2.1:3260", "[2001:db8::1]:3260" */
