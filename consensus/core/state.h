@@ -7,46 +7,47 @@
 // by its proposer.
 //
 // A command is one JSON object:
-//     {"op": NAME, "client": 16 hex, "seq": N, "level": L (optional, default 1), ...the op's own fields}
+//     {"op": NAME, "client": 16 hex, "seq": N, "feature_level": L (default 1), ...the op's own fields}
 // A result is one JSON object, at most a few hundred bytes:
 //     {"ok": true, ...}   or   {"ok": false, "error": "PMS_E...", "text": "why, and what to do"}
 //
-// Ids of nodes, arrays and incarnations are 16 lower-case hex digits, never zero. "array" names an array by
-// id or by name, "node" a node by id (where a name is meant the field is called "name"). Ops (r: fields of
-// the result):
+// clang-format off
+// Ids of nodes, arrays and incarnations are 16 lower-case hex digits, never zero. "array" names an array by id
+// or by name, "node" a node by id (where a name is meant the field is called "name"). Addresses are numeric.
+// The ops, their fields, and the result's (r:):
 //
-//   cluster_init      id (32 hex), name, node {id, name, addr}
-//   token_add         id (1..32 of [a-z0-9]), secret (1..128 printable), expires_s, by, now_s (optional)
-//   token_use         id, node, now_s                      one use; again by the same node: ok, r: already
-//   token_revoke      id
-//   node_join         id, name, addr, role (data|witness), token, now_s          r: replaced (old id) or
-//   already
-//                     uses the token in the same step, unless token_use gave it to this id before
-//   node_addr         id, addr
-//   node_leave        name        refused while it is primary somewhere or holds a last good copy. Its slots
-//   become vacant; where
-//                     one was in sync that is an eject. r: arrays [{id, epoch}] of all arrays touched
-//   settings_set      key, value (null: the default again)    or    values {key: value, ...}: all or none
-//   array_create      id, name, level, size_bytes, slots [{node, brick (absolute path or null)}], portal
-//   {addr, prefix, port},
-//                     iqn, serial, write_cache (optional)                         -> phase creating, epoch 0
-//   array_slot_zeroed array, slot, incarnation                                    r: all (every slot is
-//   zeroed) array_commit      array                              phase ready, epoch 1, all in sync, primary
-//   slot 0; r: epoch array_transition  array, kind, epoch (expected), primary (slot), in_sync [{slot,
-//   incarnation}]         r: epoch
-//                     epoch differs: PMS_ESTALE with the current "epoch", "primary", "in_sync"
-//   array_replace     array, slot, node, brick           gives a stale or vacant slot a new, blank place; r:
-//   epoch array_delete      array, force (optional)            phase deleting; refused while initiators are
-//   connected array_slot_removed array, slot                       phase deleting; r: gone (it was the last,
-//   the array is forgotten) array_forget      array, force (optional)            phase deleting, and only
-//   bricks of nodes that are gone remain session_login     array, initiator, isid (12 hex), params {..},
-//   peer, node    r: tsih, login, new, evicted (tsih, or absent)
-//                     node must be the primary's
-//   session_closed    array, tsih, reason, login (optional)   an orphan from now on; reason "logout":
-//   removed; r: disconnected session_expire    array, tsih, if_disconnected_index
+//   cluster_init       id (32 hex), name, node {id, name, addr}
+//   token_add          id (1..32 of [a-z0-9]), secret (1..128 printable), expires_s, by, now_s (optional)
+//   token_use          id, node, now_s; one use. Again by the same node: ok. r: already
+//   token_revoke       id
+//   node_join          id, name, addr, role (data|witness), token, now_s. Uses the token in the same step, or
+//                      honours a token_use by this id. r: already, or replaced (the name's former id)
+//   node_addr          id, addr
+//   node_leave         name. Refused while it is primary somewhere or holds a last good copy. Its slots
+//                      become vacant; one that was in sync is thereby ejected. r: arrays (number of those touched)
+//   settings_set       key, value (null: the default again); or values {key: value, ...}: all or none
+//   array_create       id, name, level, size_bytes, slots [{node, brick (absolute path or null)}],
+//                      portal {addr, prefix, port}, iqn, serial, write_cache (optional).
+//                      Phase creating, epoch 0
+//   array_slot_zeroed  array, slot, incarnation. r: all (every slot is zeroed now)
+//   array_commit       array. Phase ready, epoch 1, all in sync, primary slot 0. r: epoch
+//   array_transition   array, kind, epoch (expected), primary (slot), in_sync [{slot, incarnation}]. r: epoch
+//                      Another epoch: PMS_ESTALE, with the current epoch, primary and in_sync in the result
+//   array_replace      array, slot, node, brick. Gives a stale or vacant slot a new, blank place. r: epoch
+//   array_delete       array, force (optional). Phase deleting; refused while initiators are connected.
+//                      r: epoch
+//   array_slot_removed array, slot. Phase deleting. r: gone (it was the last: the array is forgotten)
+//   array_forget       array, force (optional). Phase deleting, and only bricks of gone nodes remain
+//   session_login      array, initiator, isid (12 hex), params {..}, peer (ip:port), node (the
+//                      primary's). r: tsih, login (index), new, and evicted (a TSIH) if an orphan had to make room
+//   session_closed     array, tsih, reason, login (optional: only if that is still its last login). An orphan
+//                      from now on, r: disconnected (index); reason "logout": removed
+//   session_expire     array, tsih, if_disconnected_index
 //
-// Whatever changes an array's slots, primary or in-sync set raises its epoch by one (design, section 4): also
-// node_leave, array_replace and array_delete, which are not proposed by the primary.
+// A takeover by another node makes all connected sessions of the array orphans. Whatever changes an array's
+// slots, primary or in-sync set raises its epoch by one (design, section 4): also node_leave, array_replace and
+// array_delete, which its primary does not propose.
+// clang-format on
 #ifndef PMS_CONSENSUS_CORE_STATE_H
 #define PMS_CONSENSUS_CORE_STATE_H
 
@@ -69,6 +70,9 @@ enum {
     PMS_SERIAL_MAX = 32,
     PMS_ADDR_TEXT_MAX = 63, // "ip:port" or "[v6]:port"
 };
+
+#define PMS_ARRAY_BYTES_MIN (1ull << 20) // sizes are multiples of it
+#define PMS_ARRAY_BYTES_MAX (1ull << 50)
 
 enum pms_array_level { PMS_ARRAY_RAID1 = 1, PMS_ARRAY_RAID5 = 5 };
 enum pms_array_phase { PMS_ARRAY_CREATING, PMS_ARRAY_READY, PMS_ARRAY_DELETING };
