@@ -19,8 +19,8 @@ struct pms_tgtd_paths {
     const char *run_dir;    // for sockets, 0700; at most 60 bytes long (a Unix socket's path is short)
 };
 
-// Fills paths for the build tree around exe's folder if bs_pms.so is there (PROGDIR/bs_pms.so), else for
-// /usr/lib/pms. The strings are static; run_dir is the caller's matter.
+// Fills paths from this program's own folder if bs_pms.so is there (build tree, /usr/lib/pms), else with
+// /usr/lib/pms. Static strings; run_dir is the caller's matter.
 void pms_tgtd_paths_default(struct pms_tgtd_paths *paths);
 
 struct pms_tgtd_conf {
@@ -33,20 +33,19 @@ struct pms_tgtd_conf {
 
 struct pms_tgtd;
 typedef void (*pms_tgtd_cb)(void *arg, int err);
-
-// status: the wait status. Not called for an exit that stop asked for.
+// status: as from waitpid.
 typedef void (*pms_tgtd_exit_cb)(void *arg, int status);
 
-// Starts the process and, once its management socket answers, creates target, LUN
-// (the plugin says hello meanwhile, and waits for its answer) and ACL; no portal: that is the plugin's
-// matter. conf's strings are copied where needed. cb: 0 when configured, else the process is dead or stop
-// must be called. on_exit: it died, or did not answer for PMS_TGTD_DEAF_MS and was killed for it. 0: *tgtd is
-// valid (pid known) and cb runs once; else -errno.
+// Starts the process and, once its management socket answers, creates target, LUN (meanwhile the plugin says
+// hello and waits for its answer) and ACL; no portal: that is the plugin's matter. conf's strings are copied.
+// cb runs once with the outcome, unless on_exit or stop comes first; after an error only stop is left.
+// on_exit: the process died, or was killed because it gave no answer for PMS_TGTD_DEAF_MS; only stop is left.
+// 0: *tgtd is valid and its pid known; else -errno.
 int pms_tgtd_start(uv_loop_t *loop, struct pms_guard *guard, const struct pms_tgtd_paths *paths,
                    const struct pms_tgtd_conf *conf, pms_tgtd_cb cb, pms_tgtd_exit_cb on_exit, void *arg,
                    struct pms_tgtd **tgtd);
-// SIGKILL, wait until it is gone (or PMS_TGTD_KILL_MS have passed: -ETIMEDOUT, it is then reaped later),
-// free. No other callback runs any more. cb (may be NULL) runs once, never before the return.
+// SIGKILL, wait until it is gone, free. -ETIMEDOUT after PMS_TGTD_KILL_MS: it is reaped whenever it ends.
+// No other callback runs any more. cb (may be NULL) runs once, never before the return.
 void pms_tgtd_stop(struct pms_tgtd *tgtd, pms_tgtd_cb cb, void *arg);
 pid_t pms_tgtd_pid(const struct pms_tgtd *tgtd);
 
