@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The coordinator: clients' commands in order, mirrored to all in-sync slots (I1, I5, R1).
+/*
+ * Happy path of a write: no older overlapping operation -> region settled -> to the own brick and every other
+ * slot at once -> all that must have it (in-sync, being admitted, being resynced and sent) acknowledged it,
+ * and the lease holds -> COMPLETE. A read waits likewise, reads the own brick, and is answered only under the
+ * lease (I3). A lapse holds answers; a refused or lost frame is sent again in the next epoch or on the next
+ * link; stepping down drops all.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "datapath/core/dp_internal.h"
+
+static bool serving(const struct pms_dp *dp)
+{
+    return dp_is_primary(dp) && dp->epoch_active;
+}
+
+static struct cop *cop_new(struct pms_dp *dp, enum cop_kind kind, uint64_t offset, uint32_t length)
+{
+    struct cop *c = calloc(1, sizeof *c);
+
+    PMS_CHECK(c != NULL);
+    c->kind = kind;
+    c->offset = offset;
+    c->length = length;
+    pms_list_add_tail(&dp->cops, &c->link);
+    dp->cops_queued++;
+    return c;
+}
+
+static void cop_free(struct pms_dp *dp, struct cop *c)
+{
+    if (c->state == COP_QUEUED)
+        dp->cops_queued--;
+    else
+        dp->cops_active--;
+    dp_dreq_forget(dp, c);
+    pms_list_del(&c->link);
+    free(c);
+    dp->recheck_start = true;
+}
+
+static void complete(struct pms_dp *dp, struct pms_dp_op *op, int status)
+{
+    struct pms_dp_action *a = dp_act(dp, PMS_DP_ACT_COMPLETE);
+
+    a->op.op = op;
+    a->op.status = status;
+}
+
+static bool conflict(enum cop_kind a, enum cop_kind b)
+{
+    if (a == COP_FLUSH || b == COP_FLUSH)
+        return false;
+    if (a == COP_COPY || b == COP_COPY)
+        return (a == COP_WRITE || b == COP_WRITE) && !PMS_MUTANT(COPY_UNLOCKED);
+    if ((a == COP_READ || b == COP_READ) && PMS_MUTANT(READ_INFLIGHT))
+        return false;
+    return a == COP_WRITE || b == COP_WRITE;
+}
+
+static bool must_wait(const struct pms_dp *dp, const struct cop *c)
+{
+    if (!serving(dp))
+        return true;
+    if (c->kind == COP_FLUSH)
+        return false;
+    if (c->op != NULL && dp_repair_unsettled(dp, c->offset, c->length))
+        return true;
+    for (const struct pms_list *p = c->link.prev; p != &dp->cops; p = p->prev) {
+        const struct cop *e = pms_list_entry(p, struct cop, link);
+
+        if (conflict(e->kind, c->kind) && overlap(e->offset, e->length, c->offset, c->length))
+            return true;
+    }
+    return false;
+}
+
+static void touch(struct pms_dp *dp, const struct cop *c)
+{
+    uint32_t first = (uint32_t)(c->offset / dp->init.region_bytes);
+    uint32_t last = (uint32_t)((c->offset + c->length - 1) / dp->init.region_bytes);
+
+    for (uint32_t r = first; r <= last; r++) {
+        bit_set(dp->seen, r);
+        dp->last_use[r] = (uint32_t)(dp->now / MS(256));
+    }
+}
+
+static void send_write(struct pms_dp *dp, const struct cop *c, uint8_t slots)
+{
+    uint8_t known = dp->conf.in_sync;
+
+    if (slots & BIT(dp->self))
+        dp_replica_write_local(dp, c);
+    for (uint8_t s = 0; s < dp->conf.n_slots; s++) {
+        if (s == dp->self || !(slots & dp->link_up & BIT(s)))
+            continue;
+        struct pms_frame f = dp_frame(dp, PMS_FRAME_WRITE, s);
+
+        f.seq = c->seq;
+        f.offset = c->offset;
+        f.length = f.payload_len = c->length;
+        f.arg2 = (known & BIT(s)) ? dp->conf.incarnation[s] : dp->sess[s].incarnation;
+        dp_send(dp, s, &f, c->op->buf, 0);
+    }
+}
+
+static void start_write(struct pms_dp *dp, struct cop *c)
+{
+    c->sent = dp->conf.in_sync | dp->admitting | BIT(dp->self);
+    for (uint8_t s = 0; s < dp->conf.n_slots; s++)
+        if (!(c->sent & BIT(s)) && dp_repair_wants_write(dp, s, c->offset, c->length))
+            c->sent |= BIT(s);
+    touch(dp, c);
+    send_write(dp, c, c->sent);
+}
+
+static void start(struct pms_dp *dp, struct cop *c)
+{
+    c->state = COP_ACTIVE;
+    c->started = dp->now;
+    c->seq = ++dp->seq;
+    dp->cops_queued--;
+    dp->cops_active++;
+    switch (c->kind) {
+    case COP_WRITE:
+        start_write(dp, c);
+        break;
+    case COP_READ:
+        dp_disk(dp, PMS_DP_DISK_READ, dp_dreq_new(dp, DREQ_COP, c), PMS_BRICK_DATA_OFFSET + c->offset,
+                c->length, pms_iobuf_ref(c->op->buf), 0);
+        break;
+    case COP_FLUSH:
+        dp->recheck_done = true; /* the write cache is off: all that was acknowledged is stable (I1) */
+        break;
+    case COP_COPY:
+        dp_repair_locked(dp, c->job);
+        break;
+    }
+}
+
+static bool done(const struct pms_dp *dp, const struct cop *c)
+{
+    if (c->state != COP_ACTIVE || c->kind == COP_COPY)
+        return false;
+    if (c->kind == COP_READ && !c->read_done)
+        return false;
+    if (c->kind == COP_WRITE) {
+        uint8_t must = dp_primary_must(dp) | (c->sent & dp_repair_active(dp));
+
+        if (PMS_MUTANT(ACK_EARLY))
+            must = BIT(dp->self);
+        if ((c->acked & must) != must)
+            return false;
+    }
+    return dp_primary_leased(dp);
+}
+
+static void finish(struct pms_dp *dp, struct cop *c)
+{
+    if (c->kind == COP_WRITE)
+        dp->counters_writes++;
+    else if (c->kind == COP_READ)
+        dp->counters_reads++;
+    complete(dp, c->op, 0);
+    cop_free(dp, c);
+}
+
+void dp_coord_submit(struct pms_dp *dp, struct pms_dp_op *op)
+{
+    static const enum cop_kind kinds[] = {
+        [PMS_DP_READ] = COP_READ, [PMS_DP_WRITE] = COP_WRITE, [PMS_DP_FLUSH] = COP_FLUSH};
+
+    if (op->type != PMS_DP_FLUSH &&
+        (op->offset % 512 != 0 || op->length % 512 != 0 || op->length == 0 || op->length > PMS_IO_BYTES_MAX ||
+         op->buf == NULL || op->buf->len < op->length)) {
+        complete(dp, op, -EINVAL);
+        return;
+    }
+    if (op->type != PMS_DP_FLUSH &&
+        (op->offset > dp->init.size_bytes || op->length > dp->init.size_bytes - op->offset)) {
+        complete(dp, op, -ERANGE);
+        return;
+    }
+    struct cop *c = cop_new(dp, kinds[op->type], op->offset, op->length);
+    c->op = op;
+    op->priv = c;
+    dp->recheck_start = true;
+}
+
+struct cop *dp_coord_lock(struct pms_dp *dp, struct job *j)
+{
+    struct cop *c = cop_new(dp, COP_COPY, j->offset, j->length);
+
+    c->job = j;
+    dp->recheck_start = true;
+    return c;
+}
+
+void dp_coord_unlock(struct pms_dp *dp, struct cop *c)
+{
+    cop_free(dp, c);
+}
+
+void dp_coord_ack(struct pms_dp *dp, uint8_t slot, uint64_t seq)
+{
+    pms_list_for_each (p, &dp->cops) {
+        struct cop *c = pms_list_entry(p, struct cop, link);
+
+        if (c->kind != COP_WRITE || c->state != COP_ACTIVE || c->seq != seq)
+            continue;
+        c->acked |= BIT(slot);
+        if (done(dp, c))
+            finish(dp, c);
+        return;
+    }
+}
+
+void dp_coord_read_done(struct pms_dp *dp, struct cop *c, int status)
+{
+    if (status != 0 && (dp->conf.in_sync & (uint8_t)~BIT(dp->self)) != 0) {
+        dp_brick_fail(dp); /* others hold the data: leave it to them */
+        return;
+    }
+    if (status != 0) {
+        complete(dp, c->op, -EIO);
+        cop_free(dp, c);
+        return;
+    }
+    c->read_done = true;
+    if (done(dp, c))
+        finish(dp, c);
+}
+
+void dp_coord_resend(struct pms_dp *dp, uint8_t slots)
+{
+    if (!serving(dp))
+        return;
+    pms_list_for_each (p, &dp->cops) {
+        const struct cop *c = pms_list_entry(p, struct cop, link);
+        uint8_t want = dp->conf.in_sync | dp->admitting | (c->sent & dp_repair_active(dp));
+
+        if (c->kind == COP_WRITE && c->state == COP_ACTIVE)
+            send_write(dp, c, want & slots & (uint8_t)~c->acked);
+    }
+}
+
+void dp_coord_drop_all(struct pms_dp *dp)
+{
+    pms_list_for_each_safe (p, &dp->cops) {
+        struct cop *c = pms_list_entry(p, struct cop, link);
+
+        PMS_CHECK(c->kind != COP_COPY); /* jobs end before */
+        dp_act(dp, PMS_DP_ACT_DROP)->op.op = c->op;
+        cop_free(dp, c);
+    }
+}
+
+uint64_t dp_coord_oldest(const struct pms_dp *dp, uint8_t slot)
+{
+    uint64_t oldest = 0;
+
+    pms_list_for_each (p, &dp->cops) {
+        const struct cop *c = pms_list_entry(p, struct cop, link);
+
+        if (c->kind == COP_WRITE && c->state == COP_ACTIVE && !(c->acked & BIT(slot)) &&
+            (oldest == 0 || c->started < oldest))
+            oldest = c->started;
+    }
+    return oldest;
+}
+
+bool dp_coord_region_busy(const struct pms_dp *dp, uint32_t region)
+{
+    uint64_t at = (uint64_t)region * dp->init.region_bytes;
+
+    pms_list_for_each (p, &dp->cops) {
+        const struct cop *c = pms_list_entry(p, struct cop, link);
+
+        if (c->kind == COP_WRITE && c->state == COP_ACTIVE &&
+            overlap(c->offset, c->length, at, dp->init.region_bytes))
+            return true;
+    }
+    return false;
+}
+
+bool dp_coord_pump(struct pms_dp *dp)
+{
+    bool any = false;
+
+    if (dp->recheck_done) {
+        dp->recheck_done = false;
+        pms_list_for_each_safe (p, &dp->cops) {
+            struct cop *c = pms_list_entry(p, struct cop, link);
+
+            if (done(dp, c)) {
+                finish(dp, c);
+                any = true;
+            }
+        }
+    }
+    if (!dp->recheck_start)
+        return any;
+    dp->recheck_start = false;
+    if (dp->cops_queued == 0 || dp->draining || dp->role == PMS_DP_DRAINED)
+        return any;
+    pms_list_for_each_safe (p, &dp->cops) {
+        struct cop *c = pms_list_entry(p, struct cop, link);
+
+        if (c->state == COP_QUEUED && !must_wait(dp, c)) {
+            start(dp, c);
+            any = true;
+        }
+    }
+    return any;
+}
