@@ -34,14 +34,18 @@ struct pms_at_conf {
     struct pms_portal_conf portal;
 };
 
-// All run on the control loop, never from inside a call of this header, except where said.
+// All run on the control loop, and never from inside a call of this header (but state may run inside activate
+// and deactivate). They may call activate and deactivate and the answers below, not close.
 struct pms_at_cbs {
     // A ring to serve: hand it to the data loop, then call pms_at_ring_attached. Takes over the descriptors.
     void (*ring_attach)(void *arg, const struct pms_session_fds *fds);
-    // The last ring's tgtd is gone (or goes): finish what it has in flight, answer nobody, unmap, then call
-    // pms_at_ring_released. Until then no new tgtd is started: an old write never lands after a new
+    // The ring's tgtd is being killed: let what is in flight end, answer nobody, detach, then call
+    // pms_at_ring_released. Until then no new tgtd is started: so an old write never lands after a new
     // session's.
     void (*ring_release)(void *arg);
+    // May this node serve the array now (it holds the lease)? Asked before each raising of the address, until
+    // yes. NULL: always.
+    bool (*may_serve)(void *arg);
     // The sessions as the cluster state has them now: fills recs and returns how many. Called at each import.
     unsigned (*sessions_get)(void *arg, struct pms_session_rec *recs, unsigned max);
     // Record the login in Raft, then call pms_at_login_done. See on_login and on_closed in session.h.
@@ -54,7 +58,7 @@ struct pms_at_cbs {
 
 struct pms_at;
 
-// 0 or -errno. guard and paths must outlive it.
+// 0 or -errno. guard and paths (with paths->run_dir, which must exist) must outlive it.
 int pms_at_open(uv_loop_t *loop, struct pms_guard *guard, const struct pms_tgtd_paths *paths,
                 const struct pms_at_conf *conf, const struct pms_at_cbs *cbs, void *arg, struct pms_at **at);
 // Must be down. Frees it when its handles are closed.
@@ -62,10 +66,11 @@ void pms_at_close(struct pms_at *at);
 
 // Go up, and stay up through tgtd's deaths until deactivate. Does nothing if that is under way or done.
 void pms_at_activate(struct pms_at *at);
-// Address off, then SIGKILL to tgtd, then wait for its end and for ring_released; cb (may be NULL) runs once,
-// at most about PMS_AT_STOP_MS_MAX later plus the time pmsd takes for ring_released. err -ETIMEDOUT: a
-// process would not die, but nothing reaches it any more. Also when down already, or called twice: each
-// call's cb runs (up to 8 wait).
+// Address off, then SIGKILL to tgtd, then wait for its end and for ring_released. cb (may be NULL) runs once,
+// at most PMS_AT_STOP_MS_MAX later plus the time that pmsd takes for ring_released. err -ETIMEDOUT: the
+// address or the process would not go in time; the kernel drops the one within PMS_ADDR_LIFETIME_S, and
+// nothing that the other does reaches the array. When down already, or called twice: every call's cb runs; it
+// may close at.
 typedef void (*pms_at_cb)(void *arg, int err);
 void pms_at_deactivate(struct pms_at *at, pms_at_cb cb, void *arg);
 #define PMS_AT_STOP_MS_MAX 3000
