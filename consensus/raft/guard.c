@@ -651,6 +651,11 @@ struct raft_io *pms_guard_io(struct pms_guard *guard)
     return &guard->io;
 }
 
+void pms_guard_silence(struct pms_guard *guard)
+{
+    guard->failed = true;
+}
+
 void pms_guard_stats_get(const struct pms_guard *guard, struct pms_guard_stats *stats)
 {
     *stats = guard->stats;

@@ -53,6 +53,9 @@ void pms_guard_destroy(struct pms_guard *guard);
 // What to give to raft_init(). Belongs to the guard.
 struct raft_io *pms_guard_io(struct pms_guard *guard);
 
+// Falls silent as after a failed write, without on_fatal: for an instance found to be of no use any more.
+void pms_guard_silence(struct pms_guard *guard);
+
 void pms_guard_stats_get(const struct pms_guard *guard, struct pms_guard_stats *stats);
 
 #endif

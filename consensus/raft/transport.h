@@ -13,4 +13,8 @@ int pms_transport_init(struct raft_uv_transport *transport, uv_loop_t *loop, str
 // Frees; only after libraft closed the transport (raft_close's callback), or if libraft never initialized it.
 void pms_transport_deinit(struct raft_uv_transport *transport);
 
+// For an instance that must not be closed (after a fatal error: libraft's objects then stay until the process
+// ends): stops connecting and accepting, and lets go of net.
+void pms_transport_detach(struct raft_uv_transport *transport);
+
 #endif
