@@ -125,6 +125,20 @@ static void on_propose(struct world *w, const struct pms_dp_action *a)
             pms_dp_conf(w->dp[s], w->now, &w->conf, true);
 }
 
+/* What arrives is a buffer of its own with the payload at its start. */
+static struct pms_iobuf *arrived(struct pms_dp_action *a)
+{
+    struct pms_iobuf *b = NULL;
+
+    if (a->send.frame.payload_len > 0) {
+        b = pms_iobuf_create(a->send.frame.payload_len);
+        memcpy(b->data, a->buf->data + a->buf_off, b->len);
+        assert_true(pms_frame_sum(b->data, b->len) == a->send.frame.payload_sum);
+    }
+    pms_iobuf_put(a->buf);
+    return b;
+}
+
 static bool act(struct world *w, int slot)
 {
     struct pms_dp_action a;
@@ -139,7 +153,7 @@ static bool act(struct world *w, int slot)
         PMS_CHECK(w->n < QUEUE_MAX);
         w->writes_on_wire += a.send.frame.type == PMS_FRAME_WRITE;
         w->queue[w->n++] =
-            (struct msg){slot, (int)(a.send.node - 100), a.send.conn != 0, a.send.frame, a.buf};
+            (struct msg){slot, (int)(a.send.node - 100), a.send.conn != 0, a.send.frame, arrived(&a)};
         break;
     case PMS_DP_ACT_PROPOSE:
         on_propose(w, &a);
