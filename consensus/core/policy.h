@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Judgements over the agreed state, and no more than judgements: verdicts in words, where to place, whom to
+// move.
+//
+// Pure functions of the state and of what one node sees now (a view). They decide nothing: the control loop
+// proposes what follows from them as commands, and those are checked again when applied. Two nodes may see
+// differently; that is harmless.
+#ifndef PMS_CONSENSUS_CORE_POLICY_H
+#define PMS_CONSENSUS_CORE_POLICY_H
+
+#include "consensus/core/state.h"
+
+// What the datapath reports of one array.
+struct pms_policy_array {
+    uint64_t array_id;
+    bool waiting;   // its I/O is held
+    bool resyncing; // a slot is being filled
+    unsigned percent;
+    uint64_t eta_s; // 0: not known
+};
+
+// What the caller's node sees now.
+struct pms_policy_view {
+    bool quorum;                   // the Raft group has a leader that this node hears
+    uint64_t alive[PMS_NODES_MAX]; // ids of nodes that answer, the own one included
+    unsigned n_alive;
+    const struct pms_policy_array *arrays; // those there are reports of, in any order
+    size_t n_arrays;
+};
+
+enum pms_health {
+    PMS_HEALTHY,
+    PMS_RESYNCING,
+    PMS_DEGRADED,
+    PMS_WAITING,
+    PMS_CREATING,
+    PMS_DELETING,
+};
+
+// "healthy", "resyncing", ... Static storage.
+const char *pms_health_name(enum pms_health health);
+
+// One array's state as an operator sees it. An in-sync slot on a node that does not answer counts as missing.
+enum pms_health pms_policy_array_health(const struct pms_array_info *array,
+                                        const struct pms_policy_view *view);
+
+enum pms_verdict_kind {
+    PMS_VERDICT_HEALTHY,
+    PMS_VERDICT_RESYNCING,
+    PMS_VERDICT_DEGRADED,
+    PMS_VERDICT_WAITING,
+    PMS_VERDICT_NO_QUORUM,
+    PMS_VERDICT_NO_CLUSTER,
+};
+
+struct pms_verdict {
+    enum pms_verdict_kind kind;
+    char text[400]; // "degraded: array vol0 has 1 of 2 copies: node b is down"
+    char next[400]; // what the operator should do; "" if nothing is due
+};
+
+// The first line of `cluster status`: the worst thing there is, and the next action.
+void pms_policy_verdict(const struct pms_state *st, const struct pms_policy_view *view,
+                        struct pms_verdict *out);
+
+// Data nodes for the copies of a new array: those with the least data, that with the fewest primaries first
+// (slot 0 is the first primary). 0 and node ids in out, or PMS_EUSAGE (copies out of range), PMS_EREFUSED
+// with why.
+int pms_policy_place(const struct pms_state *st, const struct pms_policy_view *view, unsigned copies,
+                     uint64_t out[PMS_SLOTS_MAX], char *why, size_t why_len);
+
+// The slot to which an array's primary should move: in sync, on an answering node other than avoid_id (0:
+// none), the one with the fewest primaries. -1: there is none, with why.
+int pms_policy_handover_target(const struct pms_state *st, const struct pms_policy_view *view,
+                               uint64_t array_id, uint64_t avoid_id, char *why, size_t why_len);
+
+struct pms_leave_step {
+    uint64_t array_id;
+    int to_slot;
+};
+
+// The next step of a node's leaving: 1: hand *step over first and ask again; 0: propose node_leave now;
+// PMS_ENOTFOUND, PMS_EREFUSED, PMS_EBUSY with why. All that could stop a later step is looked at before the
+// first one.
+int pms_policy_leave_next(const struct pms_state *st, const struct pms_policy_view *view, const char *name,
+                          struct pms_leave_step *step, char *why, size_t why_len);
+
+#endif
