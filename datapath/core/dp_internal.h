@@ -171,6 +171,7 @@ struct pms_dp {
     uint64_t tenure_since, tenure_epoch;
     uint64_t lease_until[PMS_SLOTS_MAX], last_ack[PMS_SLOTS_MAX];
     uint64_t next_hb, next_clear;
+    uint64_t last_tick, smooth_since; /* a pause of this node is not held against the others */
     struct pms_list cops;
     uint32_t cops_queued, cops_active;
     bool recheck_done, recheck_start; /* look at all cops again */

@@ -17,6 +17,7 @@
 #define UNKNOWN_MAX_MS  500
 #define CLEAR_PERIOD_MS 500
 #define CLEAR_MAX       4096u
+#define PAUSE_MS        200 /* a longer gap between ticks means that this node was stopped */
 
 static uint8_t others(const struct pms_dp *dp)
 {
@@ -179,17 +180,18 @@ static void heartbeats(struct pms_dp *dp)
 static uint8_t to_eject(const struct pms_dp *dp)
 {
     uint8_t mask = dp->eject_now & others(dp);
+    uint64_t dead = MS(dp->init.timing.eject_dead), slow = MS(dp->init.timing.eject_slow);
 
     for (uint8_t s = 0; s < dp->conf.n_slots; s++) {
         if (!(others(dp) & BIT(s)))
             continue;
         uint64_t oldest = dp_coord_oldest(dp, s), copy = dp_repair_oldest(dp, s);
 
-        if (dp->now >= dp->last_ack[s] + MS(dp->init.timing.eject_dead))
+        if (dp->now >= dp->last_ack[s] + dead && dp->now >= dp->smooth_since + dead)
             mask |= BIT(s);
-        if (oldest != 0 && dp->now >= oldest + MS(dp->init.timing.eject_slow))
+        if (oldest != 0 && dp->now >= oldest + slow && dp->now >= dp->smooth_since + slow)
             mask |= BIT(s);
-        if (copy != 0 && dp->now >= copy + MS(dp->init.timing.eject_slow))
+        if (copy != 0 && dp->now >= copy + slow && dp->now >= dp->smooth_since + slow)
             mask |= BIT(s);
     }
     return mask;
@@ -296,6 +298,9 @@ static void resync_start(struct pms_dp *dp)
 
 void dp_primary_tick(struct pms_dp *dp)
 {
+    if (dp->now > dp->last_tick + MS(PAUSE_MS) || dp->starting)
+        dp->smooth_since = dp->now;
+    dp->last_tick = dp->now;
     if (!dp_is_primary(dp))
         return;
     heartbeats(dp);
