@@ -142,7 +142,7 @@ $(OUT)/tests/sim-mutants: $(call objs_mutants,$(src_sim) $(src_core)) $(LIBS)
 $(OUT)/tests/raft-sim: $(call objs,$(src_raft_sim)) $(LIBS)
 	$(call link,$(LDLIBS))
 
-$(tools): $(OUT)/tests/tools/%: $(OBJ)/tests/tools/%.o $(call objs,$(src_tools_lib)) $(OUT)/libbase.a
+$(tools): $(OUT)/tests/tools/%: $(OBJ)/tests/tools/%.o $(call objs,$(src_tools_lib)) $(OUT)/libdatapath.a $(OUT)/libbase.a
 	$(call link,-liscsi -ljansson -lxxhash)
 
 $(units): $(OUT)/tests/unit/%: $(OBJ)/tests/unit/%.o $(OUT)/tests/libtools.a $(LIBS)

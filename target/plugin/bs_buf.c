@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Tasks and data buffers: payloads live in the ring's arena from the socket on, so that nobody copies them.
+ *
+ * The length in a command's header is the initiator's word. Up to 4 MiB it gets an arena buffer. If the arena
+ * is full, or the length is beyond what VPD B0 allows, the command is refused (TASK SET FULL, ILLEGAL
+ * REQUEST), but its Data-Out still arrives: it goes into the sink, one small memfd mapped over and over
+ * across 2 GiB of addresses, which costs the same memory whatever is declared. Data-Out positions are the
+ * initiator's word too: each read is checked.
+ */
+#include "target/plugin/plugin.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define SINK_WINDOW (2ull << 30)
+#define SINK_BYTES  (4u << 20)
+
+int pms_buf_init(void)
+{
+    uint8_t *base;
+    uint64_t at;
+    int rc = 0, fd = memfd_create("pms-sink", MFD_CLOEXEC);
+
+    if (fd < 0)
+        return -errno;
+    if (ftruncate(fd, SINK_BYTES) != 0) {
+        rc = -errno;
+        close(fd);
+        return rc;
+    }
+    base = mmap(NULL, SINK_WINDOW, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        rc = -errno;
+    for (at = 0; rc == 0 && at < SINK_WINDOW; at += SINK_BYTES)
+        if (mmap(base + at, SINK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+            rc = -errno;
+    close(fd);
+    if (rc == 0)
+        plug.sink = base;
+    else if (base != MAP_FAILED)
+        munmap(base, SINK_WINDOW);
+    return rc;
+}
+
+struct iscsi_task *pms_buf_task_alloc(struct iscsi_connection *conn, size_t ext_len)
+{
+    struct pms_task *t;
+
+    /* tgtd does not check the command window: an initiator that ignores it would fill the memory. */
+    if (plug.tasks >= PMS_TASKS_MAX) {
+        pms_plug_log("more than %d tasks: closing a connection of %s", PMS_TASKS_MAX, conn->initiator);
+        return NULL;
+    }
+    t = calloc(1, sizeof(*t) + sizeof(struct iscsi_task) + ext_len);
+    if (!t)
+        return NULL;
+    INIT_LIST_HEAD(&t->wait);
+    plug.tasks++;
+    /* Abort requests are looked for once tgtd has executed them. */
+    if ((conn->req.bhs.opcode & ISCSI_OPCODE_MASK) == ISCSI_OP_SCSI_TMFUNC)
+        pms_gate_pump_soon();
+    return (struct iscsi_task *)(t + 1);
+}
+
+void pms_buf_task_free(struct iscsi_task *task)
+{
+    /* NOP-In requests are allocated by tgtd's own function, whatever the transport says. */
+    if (task_opcode(task) == ISCSI_OP_NOOP_IN) {
+        plug.tcp_orig.free_task(task);
+        return;
+    }
+    if (task_opcode(task) == ISCSI_OP_LOGOUT && task->conn && task->conn->state != STATE_CLOSE)
+        plug.logout_conn = task->conn; /* its answer is out; conn_close follows in this same turn */
+    plug.tasks--;
+    free(pms_task_of(task));
+}
+
+static bool is_our_lun(struct iscsi_connection *conn)
+{
+    return plug.lu && scsi_get_devid(plug.lu->tgt->lid, conn->req.bhs.lun) == plug.lu->lun;
+}
+
+static void *control_alloc(size_t len)
+{
+    void *p = NULL;
+
+    if (len > PMS_CONTROL_BYTES || posix_memalign(&p, 4096, len) != 0)
+        return NULL;
+    memset(p, 0, len);
+    return p;
+}
+
+void *pms_buf_alloc(struct iscsi_connection *conn, size_t len)
+{
+    void *p;
+
+    /* rx_task is set: the second buffer of a bidirectional command, none of which we support. */
+    if (conn->rx_task || (conn->req.bhs.opcode & ISCSI_OPCODE_MASK) != ISCSI_OP_SCSI_CMD || !is_our_lun(conn))
+        return control_alloc(len);
+    if (len > SINK_WINDOW)
+        return NULL; /* the sum overflowed in tgtd: drop the connection */
+    if (len > PMS_RING_IO_MAX)
+        return plug.sink;
+    p = pms_ring_buf_alloc(plug.ring, len);
+    if (!p)
+        return plug.sink;
+    /* Answers to commands such as INQUIRY are short; what an earlier command left there must not leak. */
+    if (!scsi_is_io_opcode(((struct iscsi_cmd *)&conn->req.bhs)->cdb[0]))
+        memset(p, 0, len < PMS_RING_PAGE ? len : PMS_RING_PAGE);
+    return p;
+}
+
+void pms_buf_free(struct iscsi_connection *conn, void *buf)
+{
+    uint64_t off;
+
+    (void)conn;
+    if (!buf || buf == plug.sink)
+        return;
+    if (plug.ring && pms_ring_buf_offset(plug.ring, buf, &off))
+        pms_ring_buf_free(plug.ring, buf);
+    else
+        free(buf);
+}
+
+/* The declared length of a task's buffer, as tgtd computed it. */
+static size_t task_buf_len(struct iscsi_task *task)
+{
+    struct iscsi_cmd *req = (struct iscsi_cmd *)&task->req;
+    size_t imm = roundup(ntoh24(req->dlength), 4u);
+    size_t len = task_opcode(task) == ISCSI_OP_SCSI_CMD ? roundup((size_t)ntohl(req->data_length), 4u) : 0;
+
+    return imm > len ? imm : len;
+}
+
+/*
+ * tgtd puts Data-Out where the initiator says, unchecked. A read of payload must lie in the task's buffer;
+ * anything else is answered like an end of file, which closes the connection.
+ */
+size_t pms_buf_read(struct iscsi_connection *conn, void *buf, size_t len)
+{
+    struct iscsi_task *task = conn->rx_task;
+    uint8_t *p = buf, *data, *self = (uint8_t *)conn;
+    size_t size;
+
+    if (conn->state == STATE_SCSI && task && p != conn->req.ahs && !(p >= self && p < self + sizeof(*conn)) &&
+        !(task->ahs && p >= (uint8_t *)task->ahs && p < (uint8_t *)task->ahs + conn->req.ahssize)) {
+        data = task->data;
+        size = task_buf_len(task);
+        if (!data || p < data || len > size || (size_t)(p - data) > size - len) {
+            pms_plug_log("initiator %s sent data outside its command's buffer: closing", conn->initiator);
+            return 0;
+        }
+    }
+    return plug.tcp_orig.ep_read(conn, buf, len);
+}
