@@ -574,6 +574,8 @@ void pms_rpc_close(struct pms_rpc *rpc, void (*cb)(void *data), void *data)
     pms_net_accept_set(rpc->net, PMS_CHANNEL_CONTROL, NULL, NULL);
     calls_finish(&rpc->local, -ECANCELED);
     calls_finish(&rpc->own, PMS_EUNKNOWN);
+    while ((own = pms_list_pop(&rpc->own_requests)) != NULL)
+        pms_list_entry(own, struct pms_rpc_request, list)->rpc = NULL; // freed when answered
     pms_list_for_each (l, &rpc->peers) {
         struct peer *peer = pms_list_entry(l, struct peer, list);
 
