@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What must hold at every moment: acknowledged data is stable on every in-sync slot, and answers' epochs
+// never go back.
+#include "tests/sim/audit.h"
+
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+static uint64_t sector_value(struct sim *sim, const struct node *n, bool stable, uint32_t sector)
+{
+    uint8_t data[PMS_SECTOR_BYTES];
+    uint64_t value;
+
+    disk_peek(&n->disk, stable, PMS_BRICK_DATA_OFFSET + (uint64_t)sector * PMS_SECTOR_BYTES, data,
+              sizeof data);
+    if (!sector_parse(data, sector, &value)) {
+        sim_violation(sim, "%s: sector %u of the brick holds what nobody wrote there", n->name, sector);
+        return UINT64_MAX;
+    }
+    return value;
+}
+
+// True if value was certainly over before the acknowledged write began.
+static bool is_older(const struct sim *sim, uint64_t value, const struct attempt *acked)
+{
+    const struct attempt *a;
+    uint64_t end;
+
+    if (value == acked->value)
+        return false;
+    if (value == 0)
+        return true;
+    a = client_attempt(sim, value);
+    if (a == NULL)
+        return true;
+    end = a->end < a->fenced ? a->end : a->fenced;
+    return end < acked->start;
+}
+
+// What a power loss right now would leave on this in-sync brick must be new enough.
+static void check_sector(struct sim *sim, const struct node *n, uint32_t sector)
+{
+    const struct attempt *acked = sim->audit.acked[sector];
+    uint64_t value;
+
+    if (acked == NULL || sim->failed)
+        return;
+    value = sector_value(sim, n, true, sector);
+    if (is_older(sim, value, acked))
+        sim_violation(
+            sim,
+            "%s is in sync at e%llu, but sector %u of its brick has #%llu, older than the acknowledged #%llu",
+            n->name, (unsigned long long)sim->raft.conf.epoch, sector, (unsigned long long)value,
+            (unsigned long long)acked->value);
+}
+
+static void check_slots(struct sim *sim, uint32_t sector, uint32_t count)
+{
+    for (unsigned s = 0; s < sim->n_slots; s++) {
+        const struct node *n = node_of_slot(sim, (int)s);
+
+        if ((sim->raft.conf.in_sync >> s & 1) == 0 || n->brick_lost)
+            continue;
+        for (uint32_t i = 0; i < count; i++)
+            check_sector(sim, n, sector + i);
+    }
+}
+
+void audit_transition(struct sim *sim)
+{
+    check_slots(sim, 0, sim->sectors);
+}
+
+// Attempts that another session's answer cut off (see client.h).
+static void fence_others(struct sim *sim, const struct node *n, uint64_t epoch)
+{
+    for (size_t i = 0; i < sim->clients.n_attempts; i++) {
+        struct attempt *a = sim->clients.attempts[i];
+
+        if (a->end == CHECK_NEVER && a->fenced == CHECK_NEVER && a->start != 0 && a->epoch < epoch &&
+            (a->node != n->index || a->life != n->life))
+            a->fenced = sim->world.now;
+    }
+}
+
+void audit_answer(struct sim *sim, struct node *n, struct attempt *a)
+{
+    struct audit *au = &sim->audit;
+    const struct pms_dp_conf *conf = pms_dp_conf_get(n->dp);
+    uint32_t sector = (uint32_t)(a->op.offset / PMS_SECTOR_BYTES), count = a->op.length / PMS_SECTOR_BYTES;
+
+    if (a->op.type == PMS_DP_FLUSH)
+        return;
+    au->answers++;
+    if (a->op.type == PMS_DP_WRITE && a->fenced != CHECK_NEVER)
+        sim_violation(sim, "%s executes write #%llu of an old session after a later one was served", n->name,
+                      (unsigned long long)a->value);
+    if (conf->epoch < au->epoch)
+        sim_violation(sim, "%s answers in e%llu after %s answered in e%llu", n->name,
+                      (unsigned long long)conf->epoch, sim->nodes[au->node].name,
+                      (unsigned long long)au->epoch);
+    if (conf->epoch == au->epoch && (au->node != n->index || au->life != n->life))
+        sim_violation(sim, "%s and %s both answer in e%llu (or one of them before and after a restart)",
+                      n->name, sim->nodes[au->node].name, (unsigned long long)conf->epoch);
+    if (conf->primary != n->slot)
+        sim_violation(sim, "%s answers although it is not the primary of e%llu", n->name,
+                      (unsigned long long)conf->epoch);
+    if (au->epoch != conf->epoch && (au->node != n->index || au->life != n->life))
+        fence_others(sim, n, conf->epoch);
+    au->epoch = conf->epoch;
+    au->node = n->index;
+    au->life = n->life;
+    if (a->op.type != PMS_DP_WRITE)
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        if (au->acked[sector + i] == NULL || au->acked[sector + i]->end <= a->end)
+            au->acked[sector + i] = a;
+    check_slots(sim, sector, count);
+}
+
+void audit_equal(struct sim *sim)
+{
+    const struct node *first = node_of_slot(sim, sim->raft.conf.primary);
+
+    for (unsigned s = 0; s < sim->n_slots; s++) {
+        const struct node *n = node_of_slot(sim, (int)s);
+
+        for (uint32_t i = 0; i < sim->sectors && !sim->failed; i++) {
+            uint64_t want = sector_value(sim, first, false, i);
+            uint64_t now = sector_value(sim, n, false, i), stable = sector_value(sim, n, true, i);
+
+            if (now != want)
+                sim_violation(sim, "after all healed, sector %u is #%llu on %s and #%llu on %s", i,
+                              (unsigned long long)want, first->name, (unsigned long long)now, n->name);
+            else if (stable != now)
+                sim_violation(sim, "after all healed, sector %u of %s is #%llu, but #%llu is stable", i,
+                              n->name, (unsigned long long)now, (unsigned long long)stable);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What goes wrong, and when: drawn from the seed, more in some runs, less in others.
+#include "tests/sim/faults.h"
+
+#include "tests/sim/sim.h"
+
+static uint64_t outage(struct sim *sim)
+{
+    struct world *w = &sim->world;
+
+    if (world_below(w, 100) < sim->faults.long_outages)
+        return world_range(w, 800, 4500) * SIM_MS;
+    return world_skewed(w, 10, 900) * SIM_MS;
+}
+
+// Any node; often the primary.
+static struct node *victim(struct sim *sim)
+{
+    struct world *w = &sim->world;
+
+    if (world_below(w, 100) < sim->faults.to_primary)
+        return node_of_slot(sim, sim->raft.conf.primary);
+    return &sim->nodes[world_below(w, sim->n_nodes)];
+}
+
+static void kill_for_a_while(struct sim *sim, struct node *n, bool power)
+{
+    if (!n->up)
+        return;
+    node_crash(sim, n, power);
+    node_restart_later(sim, n, outage(sim));
+}
+
+static void blackout(struct sim *sim)
+{
+    for (unsigned i = 0; i < sim->n_nodes; i++) {
+        struct node *n = &sim->nodes[i];
+
+        node_crash(sim, n, true);
+        node_restart_later(sim, n, outage(sim));
+    }
+}
+
+// ---- Cuts: argument = from, to. ----
+
+static void on_cut_end(struct sim *sim, uint64_t arg)
+{
+    if (!sim->faults.active)
+        return;
+    story(sim, "%s reaches %s again", sim->nodes[arg >> 8].name, sim->nodes[arg & 0xff].name);
+    net_heal(sim, (int)(arg >> 8), (int)(arg & 0xff));
+}
+
+static void cut(struct sim *sim, const struct node *from, const struct node *to, uint64_t for_ns)
+{
+    if (from == to)
+        return;
+    story(sim, "%s does not reach %s for %llu ms", from->name, to->name,
+          (unsigned long long)(for_ns / SIM_MS));
+    net_cut(sim, from->index, to->index);
+    world_call(&sim->world, for_ns, on_cut_end, (uint64_t)from->index << 8 | (uint64_t)to->index);
+}
+
+static void cut_all(struct sim *sim, const struct node *n, bool out, bool in)
+{
+    uint64_t for_ns = outage(sim);
+
+    for (unsigned i = 0; i < sim->n_nodes; i++) {
+        if (out)
+            cut(sim, n, &sim->nodes[i], for_ns);
+        if (in)
+            cut(sim, &sim->nodes[i], n, for_ns);
+    }
+}
+
+static void cut_pair(struct sim *sim, const struct node *n, bool both)
+{
+    const struct node *peer = &sim->nodes[world_below(&sim->world, sim->n_nodes)];
+    uint64_t for_ns = outage(sim);
+
+    cut(sim, n, peer, for_ns);
+    if (both)
+        cut(sim, peer, n, for_ns);
+}
+
+// ---- Slowness. ----
+
+static void on_disk_well(struct sim *sim, uint64_t index)
+{
+    sim->nodes[index].disk.slow = 1;
+}
+
+static void slow_disk(struct sim *sim, struct node *n)
+{
+    n->disk.slow = 5 + (unsigned)world_below(&sim->world, 100);
+    story(sim, "%s has a disk slower by %u", n->name, n->disk.slow);
+    world_call(&sim->world, outage(sim), on_disk_well, (uint64_t)n->index);
+}
+
+static void stall_disk(struct sim *sim, struct node *n)
+{
+    uint64_t for_ns = outage(sim);
+
+    if (world_chance(&sim->world, 1, 6))
+        for_ns += 4500 * SIM_MS; // long enough to be ejected
+    n->disk.stalled_until = sim->world.now + for_ns;
+    story(sim, "%s has a disk that hangs for %llu ms", n->name, (unsigned long long)(for_ns / SIM_MS));
+}
+
+static void on_link_well(struct sim *sim, uint64_t arg)
+{
+    sim->net.slow[arg >> 8][arg & 0xff] = 1;
+}
+
+static void slow_link(struct sim *sim, const struct node *n)
+{
+    unsigned peer = (unsigned)world_below(&sim->world, sim->n_nodes);
+
+    sim->net.slow[n->index][peer] = 5 + (unsigned)world_skewed(&sim->world, 0, 1500);
+    story(sim, "%s > %s is slower by %u", n->name, sim->nodes[peer].name, sim->net.slow[n->index][peer]);
+    world_call(&sim->world, outage(sim), on_link_well, (uint64_t)n->index << 8 | peer);
+}
+
+// ---- Operators. ----
+
+static void wish_handover(struct sim *sim)
+{
+    struct node *n = node_of_slot(sim, sim->raft.conf.primary);
+    int slot = (int)world_below(&sim->world, sim->n_slots);
+    int rc;
+
+    if (n->paused || !node_is_primary(n) || slot == n->slot)
+        return;
+    rc = node_handover(sim, n, slot);
+    story(sim, "an operator wants slot %d to be primary: %s", slot, rc == 0 ? "agreed" : "refused");
+}
+
+static void on_storm(struct sim *sim, uint64_t left)
+{
+    struct node *n = node_of_slot(sim, sim->raft.conf.primary);
+
+    if (!sim->faults.active)
+        return;
+    if (!n->paused && node_is_primary(n))
+        raft_propose_refresh(sim, n);
+    if (left > 0)
+        world_call(&sim->world, world_skewed(&sim->world, SIM_MS, 60 * SIM_MS), on_storm, left - 1);
+}
+
+static void inflict(struct sim *sim, enum fault_kind kind)
+{
+    struct world *w = &sim->world;
+    struct node *n = victim(sim);
+
+    sim->faults.count++;
+    switch (kind) {
+    case FAULT_KILL:
+        kill_for_a_while(sim, n, false);
+        break;
+    case FAULT_POWER:
+        kill_for_a_while(sim, n, true);
+        break;
+    case FAULT_BLACKOUT:
+        blackout(sim);
+        break;
+    case FAULT_PAUSE:
+        node_pause(sim, n, outage(sim));
+        break;
+    case FAULT_ISOLATE:
+        cut_all(sim, n, true, true);
+        break;
+    case FAULT_CUT:
+        cut_pair(sim, n, true);
+        break;
+    case FAULT_ONE_WAY:
+        cut_pair(sim, n, false);
+        break;
+    case FAULT_DEAF:
+        cut_all(sim, n, world_chance(w, 1, 2), world_chance(w, 1, 2));
+        break;
+    case FAULT_SLOW_DISK:
+        slow_disk(sim, n);
+        break;
+    case FAULT_STALLED_DISK:
+        stall_disk(sim, n);
+        break;
+    case FAULT_SLOW_LINK:
+        slow_link(sim, n);
+        break;
+    case FAULT_HANDOVER:
+        wish_handover(sim);
+        break;
+    case FAULT_REFRESH:
+        on_storm(sim, world_below(w, 6));
+        break;
+    case FAULT_KINDS:
+        break;
+    }
+}
+
+static void on_fault(struct sim *sim, uint64_t unused)
+{
+    struct faults *f = &sim->faults;
+    unsigned dice, kind = 0;
+
+    if (!f->active)
+        return;
+    dice = (unsigned)world_below(&sim->world, f->weights);
+    while (dice >= f->weight[kind])
+        dice -= f->weight[kind++];
+    inflict(sim, (enum fault_kind)kind);
+    world_call(&sim->world, world_skewed(&sim->world, 1, 4 * f->gap_ms) * SIM_MS, on_fault, unused);
+}
+
+void faults_init(struct sim *sim)
+{
+    static const unsigned usual[FAULT_KINDS] = {
+        [FAULT_KILL] = 8,      [FAULT_POWER] = 8,        [FAULT_BLACKOUT] = 2,  [FAULT_PAUSE] = 6,
+        [FAULT_ISOLATE] = 8,   [FAULT_CUT] = 6,          [FAULT_ONE_WAY] = 6,   [FAULT_DEAF] = 4,
+        [FAULT_SLOW_DISK] = 4, [FAULT_STALLED_DISK] = 4, [FAULT_SLOW_LINK] = 5, [FAULT_HANDOVER] = 8,
+        [FAULT_REFRESH] = 3,
+    };
+    static const unsigned gaps_ms[] = {60, 150, 300, 300, 600, 600, 1200};
+    struct faults *f = &sim->faults;
+    struct world *w = &sim->world;
+    unsigned taste = (unsigned)world_below(w, 3);
+
+    f->active = true;
+    f->gap_ms = gaps_ms[world_below(w, 7)];
+    f->to_primary = (unsigned)world_below(w, 90);
+    f->long_outages = (unsigned)world_below(w, 40);
+    for (int k = 0; k < FAULT_KINDS; k++) {
+        f->weight[k] = usual[k];
+        if (taste == 1 && world_chance(w, 1, 2))
+            f->weight[k] = 0; // only some kinds
+        else if (taste == 2 && world_chance(w, 1, 4))
+            f->weight[k] *= 5; // some kinds far more often
+        f->weights += f->weight[k];
+    }
+    if (f->weights == 0) {
+        f->weight[FAULT_KILL] = 1;
+        f->weights = 1;
+    }
+    world_call(w, world_range(w, 50, 700) * SIM_MS, on_fault, 0);
+}
+
+void faults_stop(struct sim *sim)
+{
+    sim->faults.active = false;
+    for (unsigned a = 0; a < sim->n_nodes; a++)
+        for (unsigned b = 0; b < sim->n_nodes; b++) {
+            while (sim->net.cuts[a][b] > 0)
+                net_heal(sim, (int)a, (int)b);
+            sim->net.slow[a][b] = 1;
+        }
+    for (unsigned i = 0; i < sim->n_nodes; i++) {
+        struct node *n = &sim->nodes[i];
+
+        n->disk.slow = 1;
+        if (n->disk.stalled_until > sim->world.now)
+            n->disk.stalled_until = sim->world.now;
+        node_resume(sim, n);
+        node_restart_later(sim, n, world_below(&sim->world, 50 * SIM_MS));
+    }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What goes wrong, and when: drawn from the seed, more in some runs, less in others.
+#ifndef PMS_TESTS_SIM_FAULTS_H
+#define PMS_TESTS_SIM_FAULTS_H
+
+#include "tests/sim/world.h"
+
+struct sim;
+
+enum fault_kind {
+    FAULT_KILL,     // a process
+    FAULT_POWER,    // one host
+    FAULT_BLACKOUT, // all hosts at once
+    FAULT_PAUSE,    // SIGSTOP
+    FAULT_ISOLATE,  // one host from all others
+    FAULT_CUT,      // two hosts from each other
+    FAULT_ONE_WAY,  // one direction between two hosts
+    FAULT_DEAF,     // a host sends, but hears nobody; or the reverse
+    FAULT_SLOW_DISK,
+    FAULT_STALLED_DISK,
+    FAULT_SLOW_LINK,
+    FAULT_HANDOVER, // an operator's wish
+    FAULT_REFRESH,  // refreshes that nobody needs
+    FAULT_KINDS
+};
+
+struct faults {
+    bool active;
+    unsigned weight[FAULT_KINDS];
+    unsigned weights;      // their sum
+    uint64_t gap_ms;       // mean time between two faults
+    unsigned to_primary;   // percent that hit the primary
+    unsigned long_outages; // percent
+    unsigned count;
+};
+
+void faults_init(struct sim *sim);
+void faults_stop(struct sim *sim); // ends all: cuts heal, disks are fast, stopped and dead nodes run
+
+#endif

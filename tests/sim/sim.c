@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// One run: build a cluster from the seed, let things go wrong, stop that, see everything heal and agree.
+#include "tests/sim/sim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAL_MS_MAX    20000
+#define EVENTS_MAX     8000000
+#define ANSWERS_NEEDED 6 // of each client after the faults
+
+void sim_violation(struct sim *sim, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (sim->failed)
+        return;
+    sim->failed = true;
+    va_start(ap, fmt);
+    vsnprintf(sim->verdict, sizeof sim->verdict, fmt, ap);
+    va_end(ap);
+    story(sim, "VIOLATION: %s", sim->verdict);
+}
+
+// ---- Building. ----
+
+static void draw_topology(struct sim *sim)
+{
+    // Data nodes, slots, witness: half of the runs have the usual cluster of two and a witness.
+    static const struct {
+        uint8_t data, slots, witness;
+    } kinds[] = {{2, 2, 1}, {2, 2, 1}, {2, 2, 1}, {2, 2, 1}, {3, 3, 0},
+                 {3, 3, 0}, {3, 2, 0}, {3, 3, 1}, {2, 2, 0}};
+    struct world *w = &sim->world;
+    unsigned k = (unsigned)world_below(w, sizeof kinds / sizeof kinds[0]);
+    unsigned first = (unsigned)world_below(w, kinds[k].data);
+
+    sim->n_nodes = kinds[k].data + kinds[k].witness;
+    sim->n_slots = kinds[k].slots;
+    for (unsigned i = 0; i < sim->n_nodes; i++) {
+        struct node *n = &sim->nodes[i];
+        unsigned slot = (i + first) % kinds[k].data; // slot numbers and node numbers differ
+
+        n->index = (int)i;
+        n->witness = i >= kinds[k].data;
+        n->slot = !n->witness && slot < sim->n_slots ? (int)slot : -1;
+        snprintf(n->name, sizeof n->name, n->witness ? "w" : "n%u", i + 1);
+        n->id = world_random(w) | 1;
+        node_init(sim, n);
+    }
+}
+
+static void draw_plan(struct sim *sim)
+{
+    struct world *w = &sim->world;
+    struct plan *p = &sim->plan;
+    unsigned regions = 4 + (unsigned)world_below(w, 5);
+
+    p->net_us = (unsigned)world_skewed(w, 30, 1500);
+    p->net_stalls = world_chance(w, 1, 3) ? (unsigned)world_below(w, 60) : 0;
+    p->garbles = world_chance(w, 1, 4) ? (unsigned)world_below(w, 30) : 0;
+    p->disk_us = (unsigned)world_skewed(w, 30, 1500);
+    p->flush_us = (unsigned)world_skewed(w, 50, 4000);
+    p->disk_tail = world_chance(w, 1, 2) ? (unsigned)world_below(w, 15) : 0;
+    p->apply_lag_us = (unsigned)world_skewed(w, 2000, 150000);
+    p->raft_commit_us = (unsigned)world_skewed(w, 2000, 40000);
+    p->raft_losses = world_chance(w, 1, 3) ? (unsigned)world_below(w, 200) : 0;
+    p->think_us = (unsigned)world_skewed(w, 8000, 60000);
+    p->write_percent = 30 + (unsigned)world_below(w, 40);
+    p->sectors_max = world_chance(w, 1, 3) ? 32 : 4;
+    p->duration_ms = (unsigned)world_range(w, 2000, 7000);
+    sim->region_bytes = 8192;
+    sim->size_bytes = (uint64_t)regions * sim->region_bytes;
+    sim->sectors = (uint32_t)(sim->size_bytes / PMS_SECTOR_BYTES);
+    PMS_CHECK(sim->sectors <= SIM_SECTORS);
+}
+
+// An empty brick for each slot, as pmsd makes it before it reports the slot as zeroed.
+static void format_bricks(struct sim *sim)
+{
+    static const uint8_t zeros[DISK_PAGE];
+    uint8_t *area = calloc(1, PMS_BRICK_DATA_OFFSET);
+
+    PMS_CHECK(area != NULL);
+    for (unsigned i = 0; i < sim->n_nodes; i++) {
+        struct node *n = &sim->nodes[i];
+        struct pms_dp_init init;
+
+        if (n->slot < 0)
+            continue;
+        disk_init(&n->disk, n, PMS_BRICK_DATA_OFFSET + sim->size_bytes);
+        raft_dp_init(sim, n, &init);
+        PMS_CHECK(pms_dp_brick_format(area, sim->cluster_uuid, &init, sim->incarnation[n->slot], false) == 0);
+        for (uint32_t at = 0; at < PMS_BRICK_DATA_OFFSET; at += DISK_PAGE)
+            if (memcmp(area + at, zeros, DISK_PAGE) != 0)
+                disk_fill(&n->disk, at, area + at, DISK_PAGE);
+    }
+    free(area);
+}
+
+static void build(struct sim *sim)
+{
+    struct world *w = &sim->world;
+
+    for (int i = 0; i < 16; i++)
+        sim->cluster_uuid[i] = (uint8_t)world_random(w);
+    sim->array_id = world_random(w) | 1;
+    for (int s = 0; s < SIM_SLOTS; s++)
+        sim->incarnation[s] = world_random(w) | 1;
+    draw_topology(sim);
+    draw_plan(sim);
+    net_init(sim);
+    raft_init(sim);
+    format_bricks(sim);
+    faults_init(sim);
+    story(sim, "seed %llu: %u nodes, %u slots, %u regions of %u bytes, faults every %llu ms for %u ms",
+          (unsigned long long)sim->seed, sim->n_nodes, sim->n_slots,
+          (unsigned)(sim->size_bytes / sim->region_bytes), sim->region_bytes,
+          (unsigned long long)sim->faults.gap_ms, sim->plan.duration_ms);
+    for (unsigned i = 0; i < sim->n_nodes; i++)
+        node_start(sim, &sim->nodes[i]);
+    client_init(sim);
+}
+
+// ---- Running. ----
+
+static void run_until(struct sim *sim, uint64_t t)
+{
+    struct sim_event *ev;
+
+    while (!sim->failed && sim->world.n > 0 && sim->world.heap[0]->at <= t) {
+        ev = world_next(&sim->world);
+        node_deliver(sim, ev);
+        if (sim->world.steps > EVENTS_MAX)
+            sim_violation(sim, "more than %d events: something spins", EVENTS_MAX);
+    }
+    if (!sim->failed)
+        sim->world.now = t;
+}
+
+// Returns NULL, or what is still missing after limit_ms.
+typedef const char *condition(struct sim *sim);
+
+static bool run_until_true(struct sim *sim, condition *missing, unsigned limit_ms, const char *what)
+{
+    uint64_t end = sim->world.now + limit_ms * SIM_MS;
+    const char *why = missing(sim);
+
+    while (why != NULL && !sim->failed && sim->world.now < end) {
+        run_until(sim, sim->world.now + 20 * SIM_MS);
+        why = missing(sim);
+    }
+    if (why != NULL)
+        sim_violation(sim, "%s: %u ms later: %s", what, limit_ms, why);
+    return !sim->failed;
+}
+
+// Copies that were lost one after the other may have left a set without the survivor: then it was not the
+// last good one.
+static bool last_copy_is_lost(const struct sim *sim)
+{
+    return sim->survivor >= 0 && (sim->raft.conf.in_sync >> sim->survivor & 1) == 0;
+}
+
+static const char *missing_service(struct sim *sim)
+{
+    struct node *n = node_of_slot(sim, sim->raft.conf.primary);
+    struct pms_dp_status s;
+
+    if (last_copy_is_lost(sim))
+        return NULL;
+    if (!node_is_primary(n) || pms_dp_conf_get(n->dp)->epoch != sim->raft.conf.epoch)
+        return "the primary has not applied the last epoch";
+    pms_dp_status_get(n->dp, node_clock(sim, n), &s);
+    if (!s.serving)
+        return "the primary does not serve";
+    if (!s.leased)
+        return "the primary has no lease";
+    if (s.settle_left > 0)
+        return "regions are not settled";
+    for (unsigned i = 0; i < sim->clients.n; i++)
+        if (sim->clients.c[i].answered < ANSWERS_NEEDED)
+            return "a client gets no answers";
+    return NULL;
+}
+
+static const char *missing_health(struct sim *sim)
+{
+    for (unsigned i = 0; i < sim->n_nodes; i++)
+        if (!sim->nodes[i].up || sim->nodes[i].applied != sim->raft.n)
+            return "a node has not caught up with the log";
+    if (sim->raft.conf.in_sync != (1u << sim->n_slots) - 1)
+        return "a slot is not in sync";
+    return missing_service(sim);
+}
+
+static const char *missing_quiet(struct sim *sim)
+{
+    if (last_copy_is_lost(sim))
+        return NULL;
+    if (client_open(sim) > 0)
+        return "a client's command is not answered";
+    for (unsigned i = 0; i < sim->n_nodes; i++)
+        if (!pms_list_empty(&sim->nodes[i].attempts))
+            return "a node holds a command for ever";
+    return NULL;
+}
+
+static const char *missing_final_read(struct sim *sim)
+{
+    return client_final_done(sim) || last_copy_is_lost(sim) ? NULL : "not all sectors can be read";
+}
+
+static void forget_answers(struct sim *sim)
+{
+    for (unsigned i = 0; i < sim->clients.n; i++)
+        sim->clients.c[i].answered = 0;
+}
+
+static bool read_everything(struct sim *sim, const char *what)
+{
+    client_stop(sim);
+    if (!run_until_true(sim, missing_quiet, HEAL_MS_MAX, what))
+        return false;
+    client_final_read(sim);
+    return run_until_true(sim, missing_final_read, HEAL_MS_MAX, what);
+}
+
+static void heal(struct sim *sim)
+{
+    story(sim, "---- faults stop ----");
+    faults_stop(sim);
+    forget_answers(sim);
+    if (!run_until_true(sim, missing_health, HEAL_MS_MAX, "faults stopped") ||
+        !read_everything(sim, "all is well again"))
+        return;
+    run_until(sim, sim->world.now + 300 * SIM_MS);
+    if (sim->failed)
+        return;
+    audit_equal(sim);
+    raft_check_equal(sim);
+}
+
+// All copies but one are lost; with a majority the last one must serve all that was acknowledged (I9).
+static void lose_all_but_one(struct sim *sim)
+{
+    struct world *w = &sim->world;
+    int survivor = (int)world_below(w, sim->n_slots);
+
+    story(sim, "---- all copies but that of %s are lost ----", node_of_slot(sim, survivor)->name);
+    client_resume(sim);
+    run_until(sim, w->now + world_range(w, 0, 400) * SIM_MS);
+    for (unsigned i = 0; i < sim->n_nodes && !sim->failed; i++) {
+        struct node *n = &sim->nodes[i];
+
+        if (n->slot < 0 || n->slot == survivor)
+            continue;
+        node_crash(sim, n, world_chance(w, 1, 2));
+        n->brick_lost = true;
+        node_restart_later(sim, n, world_range(w, 10, 800) * SIM_MS);
+        run_until(sim, w->now + world_below(w, 60) * SIM_MS);
+    }
+    if (sim->failed)
+        return;
+    sim->survivor = survivor;
+    forget_answers(sim);
+    if (run_until_true(sim, missing_service, HEAL_MS_MAX, "one copy is left"))
+        read_everything(sim, "one copy is left");
+}
+
+static void destroy(struct sim *sim)
+{
+    world_deinit(&sim->world);
+    for (unsigned i = 0; i < sim->n_nodes; i++)
+        node_deinit(&sim->nodes[i]);
+    net_deinit(sim);
+    raft_deinit(sim);
+    client_deinit(sim);
+}
+
+bool sim_run(struct sim *sim, uint64_t seed, bool verbose)
+{
+    *sim = (struct sim){.seed = seed, .verbose = verbose, .survivor = -1};
+    world_init(&sim->world, seed);
+    build(sim);
+    run_until(sim, sim->world.now + sim->plan.duration_ms * SIM_MS);
+    if (!sim->failed)
+        heal(sim);
+    if (!sim->failed && world_chance(&sim->world, 1, 2))
+        lose_all_but_one(sim);
+    if (!sim->failed)
+        client_judge(sim);
+    story(sim,
+          "seed %llu: %s; %llu writes, %llu reads, %llu flushes, %llu resent; %u faults, %u transitions of "
+          "%u proposed; "
+          "%llu frames, %llu events, digest %016llx",
+          (unsigned long long)seed, sim->failed ? sim->verdict : "all is well",
+          (unsigned long long)sim->clients.writes, (unsigned long long)sim->clients.reads,
+          (unsigned long long)sim->clients.flushes, (unsigned long long)sim->clients.retries,
+          sim->faults.count, sim->raft.changed, sim->raft.proposals, (unsigned long long)sim->net.frames,
+          (unsigned long long)sim->world.steps, (unsigned long long)sim->world.digest);
+    destroy(sim);
+    return !sim->failed;
+}
