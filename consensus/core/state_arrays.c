@@ -300,6 +300,7 @@ int pms_on_array_slot_zeroed(struct pms_apply *a)
 int pms_on_array_commit(struct pms_apply *a)
 {
     struct pms_array_info info;
+    struct pms_node_info node;
     json_t *json;
     int rv = pms_field_array(a, &json, &info);
 
@@ -309,6 +310,13 @@ int pms_on_array_commit(struct pms_apply *a)
         return pms_refuse_stale(a, &info);
     if (!all_zeroed(&info))
         return pms_refuse(a, PMS_EREFUSED, "not every brick of array %s is zeroed yet", info.name);
+    // A node may have been wiped since it zeroed its brick, and be back under another id.
+    for (unsigned i = 0; i < info.n_slots; i++)
+        if (pms_state_node_get(a->st, info.slots[i].node_id, &node) != 0)
+            return pms_refuse(a, PMS_EREFUSED,
+                              "slot %u of array %s is on no node of the cluster: delete the array, and make "
+                              "it anew",
+                              i, info.name);
 
     info.epoch = 1;
     info.primary = 0;

@@ -124,6 +124,11 @@ static int join_conflict(struct pms_apply *a, const struct pms_node_info *n, uin
                               have.witness ? "witness" : "data");
         return 1;
     }
+    // A former node's slots may still bear its id.
+    for (size_t c = 0; n->witness && pms_state_array_next(a->st, &c, &array);)
+        if (pms_array_slot_of(&array, n->id) >= 0)
+            return pms_refuse(a, PMS_EREFUSED, "array %s has a slot on this node: a witness stores no data",
+                              array.name);
     if (pms_state_node_get_by_name(a->st, n->name, &have) != 0) {
         if (json_object_size(a->st->nodes) >= PMS_NODES_MAX)
             return pms_refuse(a, PMS_EFULL, "a cluster has at most %d nodes", PMS_NODES_MAX);

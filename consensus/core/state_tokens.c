@@ -84,8 +84,7 @@ int pms_token_admits(struct pms_apply *a, const char *token_id, uint64_t node_id
     char label[20];
 
     if (token == NULL)
-        return pms_refuse(a, PMS_EAUTH,
-                          "this token is not known: make a new one on a joined node");
+        return pms_refuse(a, PMS_EAUTH, "this token is not known: make a new one on a joined node");
     if (pms_json_id(token, "used_by", &used_by) == 0) {
         if (used_by == node_id)
             return 0;

@@ -241,6 +241,21 @@ static void test_array_commit_when_every_slot_is_zeroed_then_ready_and_not_befor
               "{'op': 'array_slot_zeroed', 'array': 'v', 'slot': 0, 'incarnation': '0000000000000011'}");
 }
 
+static void test_array_commit_when_a_node_was_wiped_meanwhile_then_refused(void **state)
+{
+    struct fixture *f = *state;
+
+    f_array_creating(f, "v", 1, 2);
+    f_ok(f, "{'op': 'array_slot_zeroed', 'array': 'v', 'slot': 0, 'incarnation': '0000000000000011'}");
+    f_ok(f, "{'op': 'array_slot_zeroed', 'array': 'v', 'slot': 1, 'incarnation': '0000000000000012'}");
+    f_ok(f, "{'op': 'token_add', 'id': 't', 'secret': 's', 'expires_s': 100, 'by': 'a'}");
+    f_ok(
+        f,
+        "{'op': 'node_join', 'id': '00000000000000bb', 'name': 'b', 'addr': '10.0.0.2:7470', 'role': 'data', "
+        "'token': 't', 'now_s': 1}");
+    f_refused(f, PMS_EREFUSED, "no node", "{'op': 'array_commit', 'array': 'v'}");
+}
+
 static void test_array_slot_zeroed_when_wrong_then_refused(void **state)
 {
     struct fixture *f = *state;
@@ -380,6 +395,7 @@ int main(void)
         T(test_array_create_when_it_shares_with_another_then_refused),
         T(test_array_when_looked_up_then_by_id_name_and_in_order),
         T(test_array_commit_when_every_slot_is_zeroed_then_ready_and_not_before),
+        T(test_array_commit_when_a_node_was_wiped_meanwhile_then_refused),
         T(test_array_slot_zeroed_when_wrong_then_refused),
         T(test_array_replace_when_wrong_then_refused),
         T(test_array_delete_when_all_bricks_are_removed_then_gone_and_its_name_free),

@@ -168,6 +168,11 @@ test_node_join_when_a_wiped_node_returns_then_its_name_is_free_only_without_in_s
         "'token': 't', 'now_s': 1}");
     assert_string_equal(pms_json_str(f->result, "replaced", ""), NODE_B);
     assert_int_equal(pms_state_node_get(f->st, 0xb, &n), PMS_ENOTFOUND);
+    f_ok(f, TOKEN("t2"));
+    f_refused(f, PMS_EREFUSED, "slot on this node",
+              "{'op': 'node_join', 'id': '" NODE_B
+              "', 'name': 'd', 'addr': '10.0.0.4:7470', 'role': 'witness', "
+              "'token': 't2', 'now_s': 1}");
     // Its slot is still the old id's, and cannot be admitted: only a replace gives it to the new one.
     info = f_info(f, "v");
     assert_int_equal(info.slots[1].node_id, 0xb);
