@@ -348,6 +348,11 @@ static void new_epoch(struct pms_dp *dp, const struct pms_dp_conf *conf)
     bool mine = dp_cand_matches(dp, conf) && next;
 
     dp->conf = *conf;
+    /* What is held here may have been sent again to whoever was primary meanwhile, and be outdated by now. */
+    if (conf->primary != dp->self || !next) {
+        dp_stepdown(dp);
+        dp_coord_drop_all(dp);
+    }
     if (!dp->live)
         return;
     if (dp_is_primary(dp) && conf->primary == dp->self && dp_self_in_sync(dp) && next)
