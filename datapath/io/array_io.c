@@ -211,8 +211,6 @@ struct pms_array *pms_array_find(struct pms_loop *loop, uint64_t id)
 struct pms_array *pms_array_create(struct pms_loop *loop, struct pms_loop_brick *brick)
 {
     struct pms_array *a = calloc(1, sizeof *a);
-    int err;
-
     PMS_CHECK_MSG(a != NULL, "out of memory");
     a->loop = loop;
     a->id = brick->init.array;
@@ -222,23 +220,21 @@ struct pms_array *pms_array_create(struct pms_loop *loop, struct pms_loop_brick 
     pthread_mutex_lock(&loop->snap_lock);
     pms_list_add_tail(&loop->arrays, &a->item);
     pthread_mutex_unlock(&loop->snap_lock);
-    a->job = pms_job_start(loop, PMS_JOB_OPEN, brick, 0, false, &err);
-    if (a->job == NULL) {
-        pms_array_emit(a, PMS_LOOP_EV_ARRAY_OPEN, err);
+    a->job = pms_job_start(loop, PMS_JOB_OPEN, brick, 0, false, &a->open_status);
+    if (a->job == NULL)
         a->state = PMS_ARRAY_DEAD;
-    }
     return a;
 }
 
 void pms_array_opened(struct pms_array *a, struct pms_job *job)
 {
-    struct pms_loop_event ev = {.type = PMS_LOOP_EV_ARRAY_OPEN, .array = a->id, .status = job->status};
+    struct pms_loop_event ev = {.type = PMS_LOOP_EV_ARRAY_OPEN, .array = a->id};
 
     PMS_CHECK(a->job == job && (a->state == PMS_ARRAY_OPENING || a->state == PMS_ARRAY_CLOSING));
     a->job = NULL;
     if (job->status != 0) {
         a->state = PMS_ARRAY_DEAD;
-        pms_loop_emit(a->loop, &ev);
+        a->open_status = job->status;
         return;
     }
     a->dp = job->dp;
@@ -276,6 +272,8 @@ static void array_free(struct pms_array *a)
     pthread_mutex_lock(&loop->snap_lock);
     pms_list_del(&a->item);
     pthread_mutex_unlock(&loop->snap_lock);
+    if (a->open_status != 0)
+        pms_array_emit(a, PMS_LOOP_EV_ARRAY_OPEN, a->open_status);
     if (a->close_told)
         pms_array_emit(a, PMS_LOOP_EV_ARRAY_CLOSED, 0);
     free(a);

@@ -86,6 +86,7 @@ struct pms_array {
     uint64_t id, size_bytes;
     enum pms_array_state state;
     bool close_told;     /* a close was asked for: EV_ARRAY_CLOSED is owed */
+    int open_status;     /* opening failed: EV_ARRAY_OPEN is owed, when the array is out of the list */
     struct pms_job *job; /* OPENING */
     struct pms_dp *dp;   /* OPEN, CLOSING */
     int fd;
