@@ -243,10 +243,10 @@ static void fail(struct pms_at *at, int err)
     if (at->step == STEP_SERVING && pms_clock_boot_ns() - at->serving_since_ns > STEADY_MS * 1000000ull)
         at->failures = 0;
     at->failures++;
-    // From STARTING it stays that: nothing was served yet.
-    state_set(at, at->state == PMS_AT_SERVING ? PMS_AT_RESTARTING : at->state, err);
-    if (!stopping(at)) // the callback may have deactivated
-        drain_begin(at, STEP_DRAIN);
+    drain_begin(at, STEP_DRAIN);
+    // From STARTING it stays that: nothing was served yet. And a callback may have deactivated.
+    if (!stopping(at))
+        state_set(at, at->state == PMS_AT_SERVING ? PMS_AT_RESTARTING : at->state, err);
 }
 
 // ---- Up, step by step ----
@@ -473,9 +473,8 @@ static void tgtd_start(struct pms_at *at)
     err = pms_tgtd_start(at->loop, at->guard, at->paths, &conf, on_tgtd_ready, on_tgtd_exit, at, &at->tgtd);
     if (err) {
         at->failures++;
+        step_enter(at, STEP_DRAIN, on_pause_over, PAUSE_MS_MAX);
         state_set(at, at->state, err);
-        if (!stopping(at))
-            step_enter(at, STEP_DRAIN, on_pause_over, PAUSE_MS_MAX);
         return;
     }
     at->starts++;

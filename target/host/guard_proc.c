@@ -23,7 +23,8 @@
 #include "target/host/guard_msg.h"
 #include "target/host/netlink.h"
 
-#define PMSD_FD 3
+#define PMSD_FD      3
+#define ADDR_WAIT_MS 200
 
 struct entry {
     struct pms_list link;
@@ -97,6 +98,9 @@ static int addr_add(struct guard *g, struct pms_guard_msg *msg, int fd)
         free(e);
         return err;
     }
+    err = pms_netlink_addr_wait(&g->nl, &msg->addr, ADDR_WAIT_MS);
+    if (err)
+        pms_log(PMS_LOG_WARN, "%s is slow to come up: %s", addr_text(&msg->addr), strerror(-err));
     e->id = msg->id;
     e->fd = fd;
     e->addr = msg->addr;

@@ -15,7 +15,10 @@
 
 struct request {
     struct nlmsghdr hdr;
-    struct ifaddrmsg ifa;
+    union {
+        struct ifaddrmsg ifa;
+        struct rtmsg route;
+    };
     char attrs[128];
 };
 
@@ -79,11 +82,11 @@ static void request_init(struct pms_netlink *nl, struct request *req, uint16_t t
     req->hdr.nlmsg_seq = ++nl->seq;
 }
 
-typedef void (*address_cb)(const struct nlmsghdr *hdr, void *arg);
+typedef void (*message_cb)(const struct nlmsghdr *hdr, void *arg);
 
 // Sends, and reads answers until the acknowledgement or the end of the dump. Answers to an earlier request
 // (one that timed out) are passed over.
-static int transact(struct pms_netlink *nl, const struct request *req, address_cb cb, void *arg)
+static int transact(struct pms_netlink *nl, const struct request *req, message_cb cb, void *arg)
 {
     char buf[32768] __attribute__((aligned(NLMSG_ALIGNTO)));
 
@@ -104,7 +107,7 @@ static int transact(struct pms_netlink *nl, const struct request *req, address_c
                 return ((const struct nlmsgerr *)NLMSG_DATA(hdr))->error;
             if (hdr->nlmsg_type == NLMSG_DONE)
                 return 0;
-            if (hdr->nlmsg_type == RTM_NEWADDR && cb)
+            if (cb)
                 cb(hdr, arg);
         }
     }
@@ -125,7 +128,7 @@ static int address_parse(const struct nlmsghdr *hdr, struct address *a)
     const struct rtattr *rta = IFA_RTA(ifa);
     size_t len;
 
-    if (hdr->nlmsg_len < NLMSG_LENGTH(sizeof(*ifa)))
+    if (hdr->nlmsg_type != RTM_NEWADDR || hdr->nlmsg_len < NLMSG_LENGTH(sizeof(*ifa)))
         return -EBADMSG;
     *a = (struct address){.family = ifa->ifa_family,
                           .prefix_len = ifa->ifa_prefixlen,
@@ -239,6 +242,41 @@ int pms_netlink_addr_set(struct pms_netlink *nl, const struct sockaddr_storage *
     if (lifetime_s != 0)
         attr_add(&req, IFA_CACHEINFO, &ci, sizeof(ci));
     return transact(nl, &req, NULL, NULL);
+}
+
+static void on_route(const struct nlmsghdr *hdr, void *arg)
+{
+    const struct rtmsg *route = NLMSG_DATA(hdr);
+
+    if (hdr->nlmsg_type == RTM_NEWROUTE && hdr->nlmsg_len >= NLMSG_LENGTH(sizeof(*route)))
+        *(bool *)arg = route->rtm_type == RTN_LOCAL;
+}
+
+int pms_netlink_addr_wait(struct pms_netlink *nl, const struct sockaddr_storage *addr, unsigned timeout_ms)
+{
+    const uint8_t *bytes;
+    size_t len = addr_bytes(addr, &bytes);
+
+    if (len == 0)
+        return -EAFNOSUPPORT;
+    for (unsigned ms = 0; ms <= timeout_ms; ms++) {
+        struct request req;
+        bool local = false;
+        int err;
+
+        request_init(nl, &req, RTM_GETROUTE, NLM_F_ACK);
+        req.hdr.nlmsg_len = NLMSG_LENGTH(sizeof(req.route));
+        req.route.rtm_family = (uint8_t)addr->ss_family;
+        req.route.rtm_dst_len = (uint8_t)(len * 8);
+        attr_add(&req, RTA_DST, bytes, len);
+        err = transact(nl, &req, on_route, &local);
+        if (err && err != -ENETUNREACH)
+            return err;
+        if (local)
+            return 0;
+        usleep(1000);
+    }
+    return -ETIMEDOUT;
 }
 
 int pms_netlink_addr_del(struct pms_netlink *nl, const struct sockaddr_storage *addr, unsigned prefix_len,

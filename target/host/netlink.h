@@ -25,6 +25,9 @@ int pms_netlink_subnet_find(struct pms_netlink *nl, const struct sockaddr_storag
 // other owner already. 0 or -errno.
 int pms_netlink_addr_set(struct pms_netlink *nl, const struct sockaddr_storage *addr, unsigned prefix_len,
                          unsigned ifindex, unsigned lifetime_s);
+// Waits until the kernel treats addr as its own: an IPv6 address is put into service only after the call that
+// added it, and what arrives before that (a neighbour's answer, say) is lost. 0, -ETIMEDOUT or -errno.
+int pms_netlink_addr_wait(struct pms_netlink *nl, const struct sockaddr_storage *addr, unsigned timeout_ms);
 // 0, also if it was not there; or -errno.
 int pms_netlink_addr_del(struct pms_netlink *nl, const struct sockaddr_storage *addr, unsigned prefix_len,
                          unsigned ifindex);
