@@ -130,9 +130,11 @@ static void bell(struct pms_ring *ring, int efd, _Atomic uint32_t *wanted)
     if (!ring->kick)
         return;
     ring->kick = false;
-    /* Publishing must be visible before "wanted" is looked at; the sleeper does it the other way round. */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(wanted, memory_order_relaxed) == 0 || atomic_exchange(wanted, 0) == 0)
+    /*
+     * Publishing must be visible before "wanted" is looked at; the sleeper does it the other way round. So
+     * the stores of tails and of "wanted", and the loads of the other one, are all sequentially consistent.
+     */
+    if (atomic_load(wanted) == 0 || atomic_exchange(wanted, 0) == 0)
         return;
     atomic_fetch_add_explicit(&ring->hdr->doorbells, 1, memory_order_relaxed);
     /* EAGAIN: the counter is full, so the peer has a bell to hear anyway. */
@@ -142,9 +144,8 @@ static void bell(struct pms_ring *ring, int efd, _Atomic uint32_t *wanted)
 
 static bool arm(struct pms_ring *ring, _Atomic uint32_t *wanted, _Atomic uint32_t *peer_tail)
 {
-    atomic_store_explicit(wanted, 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst);
-    return atomic_load_explicit(peer_tail, memory_order_acquire) != ring->head;
+    atomic_store(wanted, 1);
+    return atomic_load(peer_tail) != ring->head;
 }
 
 static int broken(struct pms_ring *ring)
@@ -446,7 +447,7 @@ int pms_ring_complete(struct pms_ring *ring, uint64_t tag, uint8_t status, uint8
     atomic_store_explicit(&s->state, SLOT_COMPLETED, memory_order_release);
     atomic_store_explicit(&ring->cq[ring->tail & ring->mask], tag, memory_order_relaxed);
     ring->tail++;
-    atomic_store_explicit(&ring->hdr->cq_tail, ring->tail, memory_order_release);
+    atomic_store(&ring->hdr->cq_tail, ring->tail);
     atomic_fetch_add_explicit(&ring->hdr->completed, 1, memory_order_relaxed);
     ring->kick = true;
     return 0;
@@ -714,7 +715,7 @@ int pms_ring_submit(struct pms_ring *ring, enum pms_ring_op op, unsigned flags, 
     tag = tag_make(p->gen, idx);
     atomic_store_explicit(&ring->sq[ring->tail & ring->mask], tag, memory_order_relaxed);
     ring->tail++;
-    atomic_store_explicit(&ring->hdr->sq_tail, ring->tail, memory_order_release);
+    atomic_store(&ring->hdr->sq_tail, ring->tail);
     atomic_fetch_add_explicit(&ring->hdr->submitted, 1, memory_order_relaxed);
     ring->kick = true;
     if (tag_out)
