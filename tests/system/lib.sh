@@ -179,6 +179,7 @@ verify_start() { # NAME ARGS...   in the background; its output in $work/verify.
     local url
     url=$(dc portal "$1") || fail "no portal"
     shift
+    rm -f "$work/verify.log"
     dc client "$build/tests/tools/verify" --url "$url" --log "$work/verify.log" "$@" >"$work/verify.out" 2>&1 &
     verify_pid=$!
     jobs_started+=("$verify_pid")
