@@ -113,14 +113,11 @@ static int advance(struct pms_conn *conn)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct pms_conn *conn = poll->data;
-    int rv = status;
+    int rv = pms_socket_error(conn->fd); // libuv's own status for any socket error is UV_EBADF
 
     (void)events;
-    if (rv == 0 && conn->connecting) {
-        rv = pms_socket_connected(conn->fd);
-        if (rv == 0)
-            conn->connecting = false;
-    }
+    if (rv == 0)
+        rv = status;
     if (rv == 0)
         rv = advance(conn);
     if (rv == -EAGAIN)
@@ -139,7 +136,6 @@ int pms_conn_start(struct pms_conn *conn, uv_loop_t *loop, int fd, bool connecti
     int rv;
 
     conn->fd = fd;
-    conn->connecting = connecting;
     conn->sniffing = !conn->hs.dialer;
     conn->cb = cb;
     conn->data = data;

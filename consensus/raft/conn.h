@@ -28,7 +28,6 @@ struct pms_conn {
     uv_timer_t timer;
     unsigned handles; // on the loop
     int fd;
-    bool connecting;
     bool sniffing; // listener, before the first byte
     bool ending;
     size_t out_sent;

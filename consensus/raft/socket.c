@@ -76,7 +76,7 @@ int pms_socket_accept(int listener, struct sockaddr_storage *peer)
     return rv;
 }
 
-int pms_socket_connected(int fd)
+int pms_socket_error(int fd)
 {
     int err = 0;
     socklen_t len = sizeof err;

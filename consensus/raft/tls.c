@@ -196,12 +196,8 @@ static int advance(struct pms_tls *tls)
 {
     int rv;
 
-    if (tls->state == STATE_CONNECTING) {
-        rv = pms_socket_connected(tls->fd);
-        if (rv != 0)
-            return rv;
+    if (tls->state == STATE_CONNECTING)
         tls->state = STATE_HANDSHAKE;
-    }
     if (tls->state == STATE_HANDSHAKE) {
         rv = handshake_advance(tls);
         if (rv != 0)
@@ -232,9 +228,11 @@ static int interest_set(struct pms_tls *tls)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct pms_tls *tls = poll->data;
-    int rv = status;
+    int rv = pms_socket_error(tls->fd); // libuv's own status for any socket error is UV_EBADF
 
     (void)events;
+    if (rv == 0)
+        rv = status;
     if (rv == 0)
         rv = advance(tls);
     if (tls->ending)

@@ -126,19 +126,31 @@ static int transport_connect(struct raft_uv_transport *transport, struct raft_uv
     return 0;
 }
 
+static void quiesce(struct impl *impl)
+{
+    if (impl->on_accept != NULL)
+        pms_net_accept_set(impl->net, PMS_CHANNEL_RAFT, NULL, NULL);
+    impl->on_accept = NULL;
+    pms_list_for_each (l, &impl->connects)
+        pms_net_dial_cancel(pms_list_entry(l, struct connect, list)->dial);
+}
+
 static void transport_close(struct raft_uv_transport *transport, raft_uv_transport_close_cb cb)
 {
     struct impl *impl = transport->impl;
 
     impl->closing = true;
     impl->close_cb = cb;
-    if (impl->on_accept != NULL)
-        pms_net_accept_set(impl->net, PMS_CHANNEL_RAFT, NULL, NULL);
-    impl->on_accept = NULL;
-    pms_list_for_each (l, &impl->connects) {
-        pms_net_dial_cancel(pms_list_entry(l, struct connect, list)->dial);
-    }
+    quiesce(impl);
     close_advance(impl);
+}
+
+void pms_transport_detach(struct raft_uv_transport *transport)
+{
+    struct impl *impl = transport->impl;
+
+    quiesce(impl);
+    impl->net = NULL;
 }
 
 int pms_transport_init(struct raft_uv_transport *transport, uv_loop_t *loop, struct pms_net *net)
