@@ -9,6 +9,7 @@
 #define ENTRIES    512u
 #define CQ_ENTRIES 8192u
 #define CQE_BATCH  256u
+#define WORKERS    256u /* of the kernel, for what cannot be done at once: one hung disk must not use up all */
 
 int pms_uring_init(struct pms_uring *u)
 {
@@ -16,14 +17,18 @@ int pms_uring_init(struct pms_uring *u)
         .flags = IORING_SETUP_CQSIZE | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
         .cq_entries = CQ_ENTRIES,
     };
+    unsigned workers[2] = {WORKERS, 0};
     int rc = io_uring_queue_init_params(ENTRIES, &u->ring, &params);
 
     if (rc == -EINVAL) { /* a kernel before 6.1 */
         params = (struct io_uring_params){.flags = IORING_SETUP_CQSIZE, .cq_entries = CQ_ENTRIES};
         rc = io_uring_queue_init_params(ENTRIES, &u->ring, &params);
     }
+    if (rc != 0)
+        return rc;
+    io_uring_register_iowq_max_workers(&u->ring, workers); /* best effort */
     u->inflight = 0;
-    return rc;
+    return 0;
 }
 
 void pms_uring_deinit(struct pms_uring *u)

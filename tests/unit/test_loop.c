@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The data loop as a whole: real disks, sockets and rings; failover, resync, misbehaving peers and plugins.
-#include "tests/unit/loop_fixture.h"
+#include "tests/unit/world_fixture.h"
 
 static void test_loop_when_two_nodes_serve_then_reads_match_and_replicas_are_identical(void **state)
 {
