@@ -110,12 +110,11 @@ static void send_write(struct pms_dp *dp, const struct cop *c, uint8_t slots)
 
 static void start_write(struct pms_dp *dp, struct cop *c)
 {
-    c->sent = dp->conf.in_sync | dp->admitting | BIT(dp->self);
     for (uint8_t s = 0; s < dp->conf.n_slots; s++)
-        if (!(c->sent & BIT(s)) && dp_repair_wants_write(dp, s, c->offset, c->length))
+        if (dp_repair_wants_write(dp, s, c->offset, c->length))
             c->sent |= BIT(s);
     touch(dp, c);
-    send_write(dp, c, c->sent);
+    send_write(dp, c, c->sent | dp->conf.in_sync | dp->admitting | BIT(dp->self));
 }
 
 static void start(struct pms_dp *dp, struct cop *c)

@@ -87,7 +87,7 @@ struct cop {
     uint64_t seq;
     uint64_t started; /* when it became active, ns */
     uint8_t acked;    /* COP_WRITE: slots that have it stable */
-    uint8_t sent;     /* COP_WRITE: slots it was meant for when it started */
+    uint8_t sent;     /* COP_WRITE: slots in resync that it went to as well, and that it waits for */
     bool read_done;
     struct pms_dp_op *op; /* the client's; NULL for COP_COPY */
     struct job *job;
