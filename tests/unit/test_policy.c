@@ -143,8 +143,11 @@ static void test_leave_when_no_copy_answers_or_no_quorum_would_stay_then_refused
     assert_non_null(strstr(why, "no quorum"));
     assert_int_equal(leave_next(f, "abf", "c", &step), 0); // one that is down may be removed
     assert_int_equal(leave_next(f, "abcf", "w", &step), 0);
+    f_ok(f, "{'op': 'node_leave', 'name': 'c'}");
+    assert_int_equal(leave_next(f, "af", "w", &step), PMS_EREFUSED); // half of a, b is no majority
+    assert_int_equal(leave_next(f, "abf", "w", &step), 0);
     f_array_creating(f, "u", 2, 2);
-    assert_int_equal(leave_next(f, "abcf", "b", &step), PMS_EBUSY);
+    assert_int_equal(leave_next(f, "abf", "b", &step), PMS_EBUSY);
 }
 
 int main(void)
