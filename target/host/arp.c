@@ -3,6 +3,7 @@
 // section 7.2.6).
 #include "target/host/arp.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
 #include <net/if_arp.h>
@@ -14,18 +15,20 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include "base/log.h"
-#include "base/util.h"
 
-static const unsigned delays_ms[] = {0, 50, 200, 1000};
-#define ROUNDS (sizeof(delays_ms) / sizeof(delays_ms[0]))
+int pms_arp_init(struct pms_arp *arp)
+{
+    // Protocol 0: this socket is to send, it receives nothing.
+    arp->packet_fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return arp->packet_fd < 0 ? -errno : 0;
+}
 
-struct pms_arp {
-    uv_timer_t timer;
-    struct sockaddr_storage addr;
-    unsigned ifindex;
-    unsigned round;
-};
+void pms_arp_deinit(struct pms_arp *arp)
+{
+    if (arp->packet_fd >= 0)
+        close(arp->packet_fd);
+    arp->packet_fd = -1;
+}
 
 // 0; -EOPNOTSUPP if the interface is no Ethernet (a tunnel, loopback): it has no neighbours to be told.
 static int mac_get(unsigned ifindex, uint8_t mac[ETH_ALEN])
@@ -49,7 +52,7 @@ static int mac_get(unsigned ifindex, uint8_t mac[ETH_ALEN])
     return err;
 }
 
-static int arp_send(const struct sockaddr_in *addr, unsigned ifindex, const uint8_t mac[ETH_ALEN])
+static int arp_send(int fd, const struct sockaddr_in *addr, unsigned ifindex, const uint8_t mac[ETH_ALEN])
 {
     struct ether_arp arp = {.ea_hdr = {.ar_hrd = htons(ARPHRD_ETHER),
                                        .ar_pro = htons(ETHERTYPE_IP),
@@ -60,21 +63,14 @@ static int arp_send(const struct sockaddr_in *addr, unsigned ifindex, const uint
                              .sll_protocol = htons(ETHERTYPE_ARP),
                              .sll_ifindex = (int)ifindex,
                              .sll_halen = ETH_ALEN};
-    int fd;
-    int err = 0;
 
     memcpy(arp.arp_sha, mac, ETH_ALEN);
     memcpy(arp.arp_spa, &addr->sin_addr, 4);
     memcpy(arp.arp_tpa, &addr->sin_addr, 4);
     memset(to.sll_addr, 0xff, ETH_ALEN);
-    // Protocol 0: this socket is to send, it receives nothing.
-    fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -errno;
     if (sendto(fd, &arp, sizeof(arp), MSG_DONTWAIT, (struct sockaddr *)&to, sizeof(to)) < 0)
-        err = -errno;
-    close(fd);
-    return err;
+        return -errno;
+    return 0;
 }
 
 static int na_send(const struct sockaddr_in6 *addr, unsigned ifindex, const uint8_t mac[ETH_ALEN])
@@ -113,7 +109,7 @@ static int na_send(const struct sockaddr_in6 *addr, unsigned ifindex, const uint
     return err;
 }
 
-int pms_arp_send(const struct sockaddr_storage *addr, unsigned ifindex)
+int pms_arp_send(struct pms_arp *arp, const struct sockaddr_storage *addr, unsigned ifindex)
 {
     uint8_t mac[ETH_ALEN];
     int err = mac_get(ifindex, mac);
@@ -121,49 +117,8 @@ int pms_arp_send(const struct sockaddr_storage *addr, unsigned ifindex)
     if (err)
         return err;
     if (addr->ss_family == AF_INET)
-        return arp_send((const struct sockaddr_in *)addr, ifindex, mac);
+        return arp_send(arp->packet_fd, (const struct sockaddr_in *)addr, ifindex, mac);
     if (addr->ss_family == AF_INET6)
         return na_send((const struct sockaddr_in6 *)addr, ifindex, mac);
     return -EAFNOSUPPORT;
-}
-
-static void on_round(uv_timer_t *t)
-{
-    struct pms_arp *arp = t->data;
-    char text[PMS_ADDR_TEXT_SIZE];
-    int err = pms_arp_send(&arp->addr, arp->ifindex);
-
-    if (err == -EOPNOTSUPP)
-        return;
-    if (err)
-        pms_log(PMS_LOG_WARN, "cannot announce %s: %s", pms_addr_format(&arp->addr, text), strerror(-err));
-    if (++arp->round < ROUNDS)
-        uv_timer_start(t, on_round, delays_ms[arp->round] - delays_ms[arp->round - 1], 0);
-}
-
-int pms_arp_start(uv_loop_t *loop, const struct sockaddr_storage *addr, unsigned ifindex,
-                  struct pms_arp **arp_out)
-{
-    struct pms_arp *arp = calloc(1, sizeof(*arp));
-
-    if (!arp)
-        return -ENOMEM;
-    arp->addr = *addr;
-    arp->ifindex = ifindex;
-    uv_timer_init(loop, &arp->timer);
-    arp->timer.data = arp;
-    on_round(&arp->timer);
-    *arp_out = arp;
-    return 0;
-}
-
-static void on_timer_closed(uv_handle_t *h)
-{
-    free(h->data);
-}
-
-void pms_arp_stop(struct pms_arp *arp)
-{
-    if (arp)
-        uv_close((uv_handle_t *)&arp->timer, on_timer_closed);
 }

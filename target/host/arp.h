@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Tells the neighbours that an address is here now: gratuitous ARP for IPv4, unsolicited neighbour
-// advertisements for IPv6; at once and after 50, 200 and 1000 ms, because one alone gets lost.
+// advertisements for IPv6. Several times (PMS_ARP_DELAYS_MS), because one alone gets lost. For the guard
+// process: it keeps the packet socket open, since closing one waits for the kernel's readers (10 ms).
 #ifndef PMS_TARGET_HOST_ARP_H
 #define PMS_TARGET_HOST_ARP_H
 
 #include <sys/socket.h>
-#include <uv.h>
 
-// Sends one announcement for addr out of the interface. 0 or -errno.
-int pms_arp_send(const struct sockaddr_storage *addr, unsigned ifindex);
+// When to send, counted from the moment the address is up.
+#define PMS_ARP_DELAYS_MS                                                                                    \
+    {                                                                                                        \
+        0, 50, 200, 1000                                                                                     \
+    }
+#define PMS_ARP_ROUNDS 4
 
-struct pms_arp;
-// Starts the series; it stops by itself. 0 or -ENOMEM; failures to send are logged.
-int pms_arp_start(uv_loop_t *loop, const struct sockaddr_storage *addr, unsigned ifindex,
-                  struct pms_arp **arp);
-// To be called also after the series has ended: frees arp (when its timer is closed). NULL is fine.
-void pms_arp_stop(struct pms_arp *arp);
+struct pms_arp {
+    int packet_fd;
+};
+
+int pms_arp_init(struct pms_arp *arp);
+void pms_arp_deinit(struct pms_arp *arp);
+
+// Sends one announcement for addr out of the interface. 0, -EOPNOTSUPP (no Ethernet, so no neighbours) or
+// -errno.
+int pms_arp_send(struct pms_arp *arp, const struct sockaddr_storage *addr, unsigned ifindex);
 
 #endif

@@ -415,6 +415,13 @@ int pms_guard_addr_add(struct pms_guard *g, const struct sockaddr_storage *addr,
     return 0;
 }
 
+void pms_guard_addr_announce(struct pms_guard_addr *a)
+{
+    struct pms_guard_msg msg = {.op = PMS_GUARD_ANNOUNCE, .id = a->msg.id};
+
+    tell(a->guard, &msg, -1);
+}
+
 void pms_guard_addr_del(struct pms_guard_addr *a, pms_guard_cb cb, void *arg)
 {
     if (a->state == ADDR_OFF && !cb) {

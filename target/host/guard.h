@@ -34,15 +34,17 @@ pid_t pms_guard_pid(const struct pms_guard *guard);
 typedef void (*pms_guard_cb)(void *arg, int err, unsigned ifindex);
 
 // Puts addr/prefix_len on ifname (NULL: the interface with a subnet that contains it, -ENODEV if there is
-// none) and keeps it there until del. listen_fd (-1: none) is duplicated into the guard, which keeps it open
-// for as long as the address is up: so a SYN is never refused, even after pmsd and tgtd have died.
-// cb runs with the outcome, and once more with -EADDRNOTAVAIL if the address goes away by itself afterwards
-// (pmsd was stopped for longer than the lifetime, an operator removed it); it is not put back unasked, since
-// another node may own it by then. 0: *out is to be given to pms_guard_addr_del, whatever cb says; else
-// -errno, nothing is registered.
+// none), announces it to the neighbours, and keeps it there until del. listen_fd (-1: none) is duplicated
+// into the guard, which keeps it open for as long as the address is up: so a SYN is never refused, even after
+// pmsd and tgtd have died. cb runs with the outcome, and once more with -EADDRNOTAVAIL if the address goes
+// away by itself afterwards (pmsd was stopped for longer than the lifetime, an operator removed it); it is
+// not put back unasked, since another node may own it by then. 0: *out is to be given to pms_guard_addr_del,
+// whatever cb says; else -errno, nothing is registered.
 int pms_guard_addr_add(struct pms_guard *guard, const struct sockaddr_storage *addr, unsigned prefix_len,
                        const char *ifname, int listen_fd, pms_guard_cb cb, void *arg,
                        struct pms_guard_addr **out);
+// Announces an address that is up once more.
+void pms_guard_addr_announce(struct pms_guard_addr *a);
 // Takes the address off. a is not valid any more and its first callback does not run any more. cb (may be
 // NULL) runs once when the address is gone (err 0 also if it was not there).
 void pms_guard_addr_del(struct pms_guard_addr *a, pms_guard_cb cb, void *arg);

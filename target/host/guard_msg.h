@@ -10,6 +10,7 @@
 enum pms_guard_op {
     PMS_GUARD_ADDR_ADD = 1, // may carry the listener; answered
     PMS_GUARD_ADDR_DEL,     // answered
+    PMS_GUARD_ANNOUNCE,     // an address that is up, once more
     PMS_GUARD_PID_ADD,      // carries the pidfd
     PMS_GUARD_PID_DEL,
     PMS_GUARD_RENEW,     // every second: all addresses get their lifetime again

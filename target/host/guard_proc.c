@@ -8,6 +8,7 @@
 // lifetime, unless pmsd starts another guard that renews them.
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "target/host/arp.h"
 #include "target/host/guard.h"
 #include "target/host/guard_msg.h"
 #include "target/host/netlink.h"
@@ -34,10 +36,14 @@ struct entry {
     unsigned prefix_len;
     unsigned ifindex;
     uint64_t renewed_ns;
+    unsigned round;  // of announcing, PMS_ARP_ROUNDS: done
+    uint64_t due_ns; // of that round
+    uint64_t start_ns;
 };
 
 struct guard {
     struct pms_netlink nl;
+    struct pms_arp arp;
     struct pms_list addrs;
     struct pms_list pids;
 };
@@ -74,6 +80,45 @@ static void answer(const struct pms_guard_msg *msg)
         pms_log(PMS_LOG_WARN, "cannot answer pmsd: %s", strerror(errno));
 }
 
+static void announce_round(struct guard *g, struct entry *e)
+{
+    static const unsigned delays_ms[PMS_ARP_ROUNDS] = PMS_ARP_DELAYS_MS;
+    int err = pms_arp_send(&g->arp, &e->addr, e->ifindex);
+
+    if (err && err != -EOPNOTSUPP)
+        pms_log(PMS_LOG_WARN, "cannot announce %s: %s", addr_text(&e->addr), strerror(-err));
+    if (++e->round < PMS_ARP_ROUNDS)
+        e->due_ns = e->start_ns + delays_ms[e->round] * 1000000ull;
+}
+
+static void announce_start(struct guard *g, struct entry *e)
+{
+    e->round = 0;
+    e->start_ns = pms_clock_boot_ns();
+    announce_round(g, e);
+}
+
+// Sends what is due. Returns the milliseconds until the next round, -1: none.
+static int announce_due(struct guard *g)
+{
+    int wait_ms = -1;
+
+    pms_list_for_each (it, &g->addrs) {
+        struct entry *e = pms_list_entry(it, struct entry, link);
+        uint64_t now_ns = pms_clock_boot_ns();
+        int ms;
+
+        if (e->round < PMS_ARP_ROUNDS && e->due_ns <= now_ns)
+            announce_round(g, e);
+        if (e->round >= PMS_ARP_ROUNDS)
+            continue;
+        ms = e->due_ns > now_ns ? (int)((e->due_ns - now_ns) / 1000000) + 1 : 0;
+        if (wait_ms < 0 || ms < wait_ms)
+            wait_ms = ms;
+    }
+    return wait_ms;
+}
+
 // fd becomes the entry's on success.
 static int addr_add(struct guard *g, struct pms_guard_msg *msg, int fd)
 {
@@ -108,6 +153,7 @@ static int addr_add(struct guard *g, struct pms_guard_msg *msg, int fd)
     e->ifindex = ifindex;
     e->renewed_ns = pms_clock_boot_ns();
     pms_list_add_tail(&g->addrs, &e->link);
+    announce_start(g, e);
     msg->ifindex = ifindex;
     return 0;
 }
@@ -199,6 +245,11 @@ static void handle(struct guard *g, struct pms_guard_msg *msg, int fd)
         msg->err = addr_del(g, msg);
         answer(msg);
         break;
+    case PMS_GUARD_ANNOUNCE:
+        e = entry_find(&g->addrs, msg->id);
+        if (e)
+            announce_start(g, e);
+        break;
     case PMS_GUARD_PID_ADD:
         if (fd >= 0 && pid_add(g, msg->id, fd) == 0)
             fd = -1;
@@ -283,10 +334,18 @@ int pms_guard_main(int argc, char **argv)
         pms_log(PMS_LOG_ERROR, "no netlink socket: %s", strerror(-err));
         return 1;
     }
+    err = pms_arp_init(&g.arp);
+    if (err) {
+        pms_log(PMS_LOG_ERROR, "no packet socket: %s", strerror(-err));
+        return 1;
+    }
     for (;;) {
+        struct pollfd pmsd = {.fd = PMSD_FD, .events = POLLIN};
         struct pms_guard_msg msg;
         int fd;
 
+        if (poll(&pmsd, 1, announce_due(&g)) <= 0)
+            continue;
         err = receive(&msg, &fd);
         if (err == -EINTR)
             continue;
@@ -298,6 +357,7 @@ int pms_guard_main(int argc, char **argv)
         handle(&g, &msg, fd);
     }
     undo_all(&g);
+    pms_arp_deinit(&g.arp);
     pms_netlink_deinit(&g.nl);
     return 0;
 }

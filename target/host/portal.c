@@ -19,7 +19,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/util.h"
-#include "target/host/arp.h"
 #include "target/host/tickle.h"
 
 enum portal_state { PORTAL_DOWN, PORTAL_RISING, PORTAL_UP, PORTAL_FALLING };
@@ -33,8 +32,6 @@ struct pms_portal {
     enum portal_state state;
     bool closing;
     struct pms_guard_addr *addr; // while not DOWN
-    unsigned ifindex;
-    struct pms_arp *arp;
     struct pms_tickle *tickle;
     struct sockaddr_storage *peers; // to be tickled when the address is up
     unsigned peers_count;
@@ -120,25 +117,22 @@ int pms_portal_open(uv_loop_t *loop, struct pms_guard *guard, const struct pms_p
     return 0;
 }
 
-static void announce_stop(struct pms_portal *p)
+static void tickle_stop(struct pms_portal *p)
 {
-    pms_arp_stop(p->arp);
     pms_tickle_stop(p->tickle);
-    p->arp = NULL;
     p->tickle = NULL;
 }
 
-// The neighbours first: the tickles' answers must already come here.
-static void announce(struct pms_portal *p)
+// The neighbours know already (the guard told them first): the tickles' answers come here.
+static void tickle_start(struct pms_portal *p)
 {
-    int err;
+    int err = 0;
 
-    announce_stop(p);
-    err = pms_arp_start(p->loop, &p->conf.addr, p->ifindex, &p->arp);
-    if (!err && p->peers_count > 0)
+    tickle_stop(p);
+    if (p->peers_count > 0)
         err = pms_tickle_start(p->loop, &p->conf.addr, p->peers, p->peers_count, &p->tickle);
     if (err)
-        pms_log(PMS_LOG_WARN, "cannot announce %s: %s", p->text, strerror(-err));
+        pms_log(PMS_LOG_WARN, "cannot tickle the peers of %s: %s", p->text, strerror(-err));
 }
 
 static void peers_clear(struct pms_portal *p)
@@ -169,11 +163,11 @@ static void on_addr_event(void *arg, int err, unsigned ifindex)
 {
     struct pms_portal *p = arg;
 
+    (void)ifindex;
     if (p->state == PORTAL_RISING && err == 0) {
         p->state = PORTAL_UP;
-        p->ifindex = ifindex;
         pms_log(PMS_LOG_INFO, "portal %s is up", p->text);
-        announce(p);
+        tickle_start(p);
         p->cb(p->arg, 0);
         return;
     }
@@ -183,7 +177,7 @@ static void on_addr_event(void *arg, int err, unsigned ifindex)
     pms_guard_addr_del(p->addr, NULL, NULL);
     p->addr = NULL;
     p->state = PORTAL_DOWN;
-    announce_stop(p);
+    tickle_stop(p);
     if (!was_up)
         p->cb(p->arg, err);
     else if (p->on_lost)
@@ -230,7 +224,8 @@ int pms_portal_up(struct pms_portal *p, const struct sockaddr_storage *peers, un
     p->peers = copy;
     p->peers_count = n;
     if (p->state == PORTAL_UP) {
-        announce(p);
+        pms_guard_addr_announce(p->addr);
+        tickle_start(p);
         callback_soon(p, cb, arg);
         return 0;
     }
@@ -257,7 +252,7 @@ static void on_addr_gone(void *arg, int err, unsigned ifindex)
 static void addr_off(struct pms_portal *p)
 {
     uv_timer_stop(&p->soon);
-    announce_stop(p);
+    tickle_stop(p);
     p->state = PORTAL_FALLING;
     pms_guard_addr_del(p->addr, on_addr_gone, p);
     p->addr = NULL;

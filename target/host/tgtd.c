@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/check.h"
 #include "base/err.h"
@@ -45,7 +46,7 @@ static const struct {
     {PMS_TGTADM_TARGET_SET, 0, "MaxXmitDataSegmentLength=262144"},
     {PMS_TGTADM_TARGET_SET, 0, "FirstBurstLength=262144"},
     {PMS_TGTADM_TARGET_SET, 0, "MaxBurstLength=1048576"},
-    {PMS_TGTADM_TARGET_SET, 0, "InitialR2T=0"},
+    {PMS_TGTADM_TARGET_SET, 0, "InitialR2T=No"},
     {PMS_TGTADM_TARGET_BIND, 0, "initiator-address=ALL"},
 };
 #define SETUP_STEPS (sizeof(setup) / sizeof(setup[0]))
@@ -239,6 +240,22 @@ void pms_tgtd_stop(struct pms_tgtd *t, pms_tgtd_cb cb, void *arg)
     uv_timer_start(&t->timer, on_stop_deadline, t->exited ? 0 : PMS_TGTD_KILL_MS, 0);
 }
 
+// tgtd tries to load every file of its plugin folder: one that holds the plugin alone. 0 or -errno.
+static int plugin_dir_make(const struct pms_tgtd_paths *paths, char dir[PATH_MAX])
+{
+    char link[PATH_MAX + 16], plugin[PATH_MAX + 16];
+
+    snprintf(plugin, sizeof(plugin), "%s/bs_pms.so", paths->plugin_dir);
+    if (snprintf(dir, PATH_MAX, "%s/plugins", paths->run_dir) >= PATH_MAX)
+        return -ENAMETOOLONG;
+    snprintf(link, sizeof(link), "%s/bs_pms.so", dir);
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return -errno;
+    // Made anew each time: an earlier pmsd may have lain elsewhere.
+    unlink(link);
+    return symlink(plugin, link) != 0 && errno != EEXIST ? -errno : 0;
+}
+
 static int spawn(struct pms_tgtd *t, const struct pms_tgtd_paths *paths, const struct pms_tgtd_conf *conf,
                  const char *ipc_base, int output_fd)
 {
@@ -260,13 +277,17 @@ static int spawn(struct pms_tgtd *t, const struct pms_tgtd_paths *paths, const s
                                  .dies_with_parent = true,
                                  .own_session = true};
     char id[PMS_ID_TEXT_SIZE];
+    char plugin_dir[PATH_MAX];
+    int err = plugin_dir_make(paths, plugin_dir);
 
+    if (err)
+        return err;
     // The portal in argv is refused by the redirect library, like every address but the inherited listener's:
     // without an argument tgtd would try the wildcard.
     snprintf(env[0], sizeof(env[0]), "PATH=/usr/sbin:/usr/bin:/sbin:/bin");
     snprintf(env[1], sizeof(env[1]), "LD_PRELOAD=%s", paths->redirect);
     snprintf(env[2], sizeof(env[2]), "TGT_IPC_SOCKET=%s", ipc_base);
-    snprintf(env[3], sizeof(env[3]), "%s=%s", PMS_PLUG_ENV_DIR, paths->plugin_dir);
+    snprintf(env[3], sizeof(env[3]), "%s=%s", PMS_PLUG_ENV_DIR, plugin_dir);
     snprintf(env[4], sizeof(env[4]), "%s=%s", PMS_PLUG_ENV_SOCK, conf->plugin_sock);
     snprintf(env[5], sizeof(env[5]), "%s=%s", PMS_PLUG_ENV_ARRAY, pms_id_format(conf->array_id, id));
     snprintf(env[6], sizeof(env[6]), "%s=%d", PMS_PLUG_ENV_LISTEN, LISTEN_FD_IN_CHILD);

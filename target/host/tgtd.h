@@ -14,7 +14,7 @@
 // Where the programs are; the same for all arrays of a node. Strings must outlive every user.
 struct pms_tgtd_paths {
     const char *tgtd;       // the private copy of the packaged binary
-    const char *plugin_dir; // holds bs_pms.so and nothing else
+    const char *plugin_dir; // where bs_pms.so is, among other files
     const char *redirect;   // pms_redirect.so, preloaded
     const char *run_dir;    // for sockets, 0700; at most 60 bytes long (a Unix socket's path is short)
 };

@@ -23,7 +23,6 @@
 #include <cmocka.h>
 #include "base/limits.h"
 #include "base/util.h"
-#include "target/host/arp.h"
 #include "target/host/netlink.h"
 #include "target/host/portal.h"
 #include "target/host/proc.h"

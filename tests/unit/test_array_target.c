@@ -1,0 +1,582 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The whole way up and down with the real tgtd and the real plugin; this test stands for pmsd, its memory for
+// the bricks. In a network namespace that ends with this process. Needs root and the build's bs_pms.so.
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uv.h>
+#include <cmocka.h>
+#include "base/limits.h"
+#include "base/util.h"
+#include "datapath/io/ring.h"
+#include "target/host/array_target.h"
+#include "target/host/netlink.h"
+#include "tests/tools/lib/initiator.h"
+
+#define ARRAY_BYTES (16u << 20)
+#define PORTAL      "10.8.0.50"
+#define IQN         "iqn.2026-11.io.pms:0123abcd:t1"
+#define URL         "iscsi://" PORTAL "/" IQN "/1"
+
+static char run_dir[] = "/tmp/pms-test-XXXXXX";
+static struct pms_tgtd_paths paths;
+static bool usable;
+
+// ---- A pmsd in small: one array in memory, sessions in a table ----
+
+struct pmsd {
+    uv_loop_t loop;
+    uv_timer_t tick;
+    struct pms_guard *guard;
+    struct pms_at *at;
+    struct pms_ring *ring;
+    uv_poll_t ring_poll;
+    bool ring_polled;
+    struct pms_session_rec sessions[8];
+    unsigned sessions_count;
+    unsigned attaches, releases, logins, known_logins, orphans;
+    int states[PMS_AT_STOPPING + 1]; // how often each was entered
+    int stopped;                     // deactivate callbacks
+    int stop_err;
+    bool may_serve;
+    bool closed;
+};
+
+static uint8_t medium[ARRAY_BYTES];
+
+static void on_tick(uv_timer_t *t)
+{
+    (void)t;
+}
+
+static void ring_work(struct pmsd *d)
+{
+    struct pms_ring_cmd cmds[32];
+    int n;
+
+    pms_ring_sq_clear(d->ring);
+    do {
+        while ((n = pms_ring_poll(d->ring, cmds, 32)) > 0) {
+            for (int i = 0; i < n; i++) {
+                void *data = pms_ring_data(d->ring, cmds[i].arena_off, cmds[i].length);
+
+                if (cmds[i].op == PMS_RING_WRITE)
+                    memcpy(medium + cmds[i].offset, data, cmds[i].length);
+                else if (cmds[i].op == PMS_RING_READ)
+                    memcpy(data, medium + cmds[i].offset, cmds[i].length);
+                assert_int_equal(pms_ring_complete(d->ring, cmds[i].tag, 0, 0, 0, 0), 0);
+            }
+            pms_ring_kick(d->ring);
+        }
+        assert_int_equal(n, 0);
+    } while (pms_ring_arm(d->ring));
+}
+
+static void on_ring(uv_poll_t *h, int status, int events)
+{
+    (void)status;
+    (void)events;
+    ring_work(h->data);
+}
+
+static void ring_attach(void *arg, const struct pms_session_fds *fds)
+{
+    struct pmsd *d = arg;
+
+    assert_null(d->ring);
+    assert_false(d->ring_polled);
+    assert_int_equal(pms_ring_attach(fds->memfd, fds->sq_efd, fds->cq_efd, ARRAY_BYTES, &d->ring), 0);
+    uv_poll_init(&d->loop, &d->ring_poll, pms_ring_sq_fd(d->ring));
+    d->ring_poll.data = d;
+    d->ring_polled = true;
+    uv_poll_start(&d->ring_poll, UV_READABLE, on_ring);
+    ring_work(d);
+    d->attaches++;
+    pms_at_ring_attached(d->at, 0);
+}
+
+static void on_ring_closed(uv_handle_t *h)
+{
+    struct pmsd *d = h->data;
+
+    d->ring_polled = false;
+    pms_ring_detach(d->ring);
+    d->ring = NULL;
+    pms_at_ring_released(d->at);
+}
+
+static void ring_release(void *arg)
+{
+    struct pmsd *d = arg;
+
+    assert_non_null(d->ring);
+    d->releases++;
+    uv_close((uv_handle_t *)&d->ring_poll, on_ring_closed);
+}
+
+static bool may_serve(void *arg)
+{
+    return ((struct pmsd *)arg)->may_serve;
+}
+
+static unsigned sessions_get(void *arg, struct pms_session_rec *recs, unsigned max)
+{
+    struct pmsd *d = arg;
+
+    assert_true(d->sessions_count <= max);
+    memcpy(recs, d->sessions, d->sessions_count * sizeof(*recs));
+    return d->sessions_count;
+}
+
+static void login(void *arg, uint64_t login_id, const struct pms_session_rec *rec, uint16_t requested,
+                  bool known)
+{
+    struct pmsd *d = arg;
+    unsigned i;
+
+    (void)requested;
+    d->logins++;
+    d->known_logins += known;
+    for (i = 0; i < d->sessions_count; i++)
+        if (strcmp(d->sessions[i].initiator, rec->initiator) == 0 &&
+            memcmp(d->sessions[i].isid, rec->isid, sizeof(rec->isid)) == 0)
+            break;
+    assert_true(i < 8);
+    d->sessions[i] = *rec;
+    d->sessions[i].tsih = (uint16_t)(100 + i);
+    if (i == d->sessions_count)
+        d->sessions_count++;
+    pms_at_login_done(d->at, login_id, 0, (uint16_t)(100 + i));
+}
+
+static void closed(void *arg, const struct pms_session_rec *rec, enum pms_session_end how)
+{
+    struct pmsd *d = arg;
+
+    for (unsigned i = 0; i < d->sessions_count; i++)
+        if (d->sessions[i].tsih == rec->tsih && how == PMS_SESSION_LOGOUT)
+            d->sessions[i] = d->sessions[--d->sessions_count];
+    d->orphans += how == PMS_SESSION_LOSS;
+}
+
+static void on_state(void *arg, enum pms_at_state state, int err)
+{
+    struct pmsd *d = arg;
+
+    (void)err;
+    d->states[state]++;
+}
+
+static const struct pms_at_cbs cbs = {.ring_attach = ring_attach,
+                                      .ring_release = ring_release,
+                                      .may_serve = may_serve,
+                                      .sessions_get = sessions_get,
+                                      .login = login,
+                                      .closed = closed,
+                                      .state = on_state};
+
+static void pmsd_open(struct pmsd *d)
+{
+    struct pms_at_conf conf = {.array_id = 0x1122334455667788,
+                               .name = "t1",
+                               .iqn = IQN,
+                               .serial = "0123abcd1122334455667788",
+                               .cluster_uuid = {1, 0x23, 0xab, 0xcd},
+                               .size_bytes = ARRAY_BYTES};
+
+    memset(d, 0, sizeof(*d));
+    d->may_serve = true;
+    uv_loop_init(&d->loop);
+    uv_timer_init(&d->loop, &d->tick);
+    uv_timer_start(&d->tick, on_tick, 2, 2);
+    assert_int_equal(pms_portal_conf_parse(PORTAL "/24", &conf.portal), 0);
+    assert_int_equal(pms_guard_open(&d->loop, NULL, &d->guard), 0);
+    assert_int_equal(pms_at_open(&d->loop, d->guard, &paths, &conf, &cbs, d, &d->at), 0);
+}
+
+// Runs the loop until *count reaches target; returns the milliseconds it took, fails after ms.
+static unsigned run_until(struct pmsd *d, const int *count, int target, unsigned ms)
+{
+    uint64_t t0 = pms_clock_boot_ns();
+
+    while (*count < target) {
+        if (pms_clock_boot_ns() - t0 > ms * 1000000ull)
+            fail_msg("nothing after %u ms", ms);
+        uv_run(&d->loop, UV_RUN_ONCE);
+    }
+    return (unsigned)((pms_clock_boot_ns() - t0) / 1000000);
+}
+
+static void run_for(struct pmsd *d, unsigned ms)
+{
+    uint64_t t0 = pms_clock_boot_ns();
+
+    while (pms_clock_boot_ns() - t0 < ms * 1000000ull)
+        uv_run(&d->loop, UV_RUN_ONCE);
+}
+
+static void on_stopped(void *arg, int err)
+{
+    struct pmsd *d = arg;
+
+    d->stopped++;
+    d->stop_err = err;
+}
+
+static void on_guard_closed(void *arg)
+{
+    struct pmsd *d = arg;
+
+    d->closed = true;
+    uv_close((uv_handle_t *)&d->tick, NULL);
+}
+
+static void pmsd_close(struct pmsd *d)
+{
+    int stopped = d->stopped;
+
+    pms_at_deactivate(d->at, on_stopped, d);
+    run_until(d, &d->stopped, stopped + 1, 4000);
+    assert_null(d->ring);
+    assert_int_equal(d->attaches, d->releases);
+    pms_at_close(d->at);
+    pms_guard_close(d->guard, on_guard_closed, d);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    assert_true(d->closed);
+    assert_int_equal(uv_loop_close(&d->loop), 0);
+}
+
+static bool address_here(void)
+{
+    struct pms_netlink_addr found = {0};
+    struct sockaddr_storage addr;
+    struct pms_netlink nl;
+
+    assert_int_equal(pms_addr_parse(PORTAL, 0, &addr), 0);
+    assert_int_equal(pms_netlink_init(&nl), 0);
+    assert_int_equal(pms_netlink_addr_get(&nl, &addr, &found), 0);
+    pms_netlink_deinit(&nl);
+    return found.present;
+}
+
+// ---- An initiator in its own process: writes and verifies until SIGTERM; exit code 0: all was well ----
+
+static volatile sig_atomic_t client_over;
+
+static void on_sigterm(int sig)
+{
+    (void)sig;
+    client_over = 1;
+}
+
+struct client_io {
+    struct pms_io io;
+    int done;
+    int err;
+};
+
+static void on_io_done(struct pms_io *io, int error, const char *text)
+{
+    struct client_io *c = io->arg;
+
+    if (error)
+        fprintf(stderr, "client: %s\n", text);
+    c->done = 1;
+    c->err = error;
+}
+
+static int client_io(struct pms_initiator *ini, bool write, uint64_t lba, uint8_t *buf)
+{
+    struct client_io c = {.io = {.write = write, .lba = lba, .sectors = 128, .buf = buf, .done = on_io_done}};
+
+    c.io.arg = &c;
+    pms_initiator_submit(ini, &c.io);
+    while (!c.done)
+        pms_initiator_turn(ini, 100);
+    return c.err;
+}
+
+// Exit code 10 + number of reconnects (at most 9) if all was well, 20 more for each unit attention 29h.
+static int client_main(int ready_fd)
+{
+    static uint8_t out[65536], in[65536];
+    struct pms_initiator_opts opts = {.url = URL,
+                                      .name = "iqn.2026-11.io.pms.test:client",
+                                      .isid_seed = 77,
+                                      .nop_timeout_ms = 5000,
+                                      .open_timeout_ms = 10000};
+    struct pms_initiator_stats stats;
+    struct pms_initiator *ini;
+    unsigned round = 0;
+
+    signal(SIGTERM, on_sigterm);
+    if (pms_initiator_open(&ini, &opts) != 0)
+        return 1;
+    for (; !client_over; round++) {
+        memset(out, (int)(round % 251), sizeof(out));
+        if (client_io(ini, true, round % 64 * 128, out) || client_io(ini, false, round % 64 * 128, in))
+            return 2;
+        if (memcmp(out, in, sizeof(out)) != 0)
+            return 3;
+        if (round == 10 && write(ready_fd, "r", 1) != 1)
+            return 4;
+    }
+    stats = pms_initiator_stats(ini);
+    pms_initiator_close(ini);
+    return (int)(10 + (stats.reconnects < 9 ? stats.reconnects : 9) + 20 * stats.unit_attentions);
+}
+
+static pid_t client_start(int *ready_fd)
+{
+    int fds[2];
+    pid_t pid;
+
+    assert_int_equal(pipe(fds), 0);
+    pid = fork();
+    if (pid == 0)
+        _exit(client_main(fds[1]));
+    close(fds[1]);
+    *ready_fd = fds[0];
+    return pid;
+}
+
+static void client_await_ready(struct pmsd *d, int fd)
+{
+    fd_set set;
+    struct timeval now = {0};
+    uint64_t t0 = pms_clock_boot_ns();
+    char c = 0;
+
+    do {
+        uv_run(&d->loop, UV_RUN_ONCE);
+        FD_ZERO(&set);
+        FD_SET(fd, &set);
+        now = (struct timeval){0};
+        assert_true(pms_clock_boot_ns() - t0 < 10000000000ull);
+    } while (select(fd + 1, &set, NULL, NULL, &now) == 0);
+    assert_int_equal(read(fd, &c, 1), 1);
+    close(fd);
+}
+
+static int client_stop(struct pmsd *d, pid_t pid)
+{
+    int status = 0;
+
+    kill(pid, SIGTERM);
+    while (waitpid(pid, &status, WNOHANG) == 0)
+        uv_run(&d->loop, UV_RUN_ONCE);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+// ---- Tests ----
+
+#define NEED_TGTD()                                                                                          \
+    do {                                                                                                     \
+        if (!usable)                                                                                         \
+            skip();                                                                                          \
+    } while (0)
+
+static void test_target_when_activated_then_serves_and_goes_down_again(void **state)
+{
+    struct pmsd d;
+    unsigned ms;
+    pid_t client, tgtd;
+    int ready;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd_open(&d);
+    for (int round = 1; round <= 2; round++) {
+        assert_false(address_here());
+        pms_at_activate(d.at);
+        pms_at_activate(d.at);
+        ms = run_until(&d, &d.states[PMS_AT_SERVING], round, 5000);
+        print_message("serving after %u ms\n", ms);
+        assert_true(address_here());
+        tgtd = pms_at_tgtd_pid(d.at);
+        assert_true(tgtd > 0);
+        client = client_start(&ready);
+        client_await_ready(&d, ready);
+        assert_int_equal(client_stop(&d, client) % 20, 10);
+        assert_int_equal(d.sessions_count, 0); // it logged out
+        pms_at_deactivate(d.at, on_stopped, &d);
+        pms_at_deactivate(d.at, on_stopped, &d);
+        ms = run_until(&d, &d.stopped, 2 * round, PMS_AT_STOP_MS_MAX);
+        print_message("down after %u ms\n", ms);
+        assert_int_equal(d.stop_err, 0);
+        assert_false(address_here());
+        assert_int_equal(kill(tgtd, 0), -1);
+    }
+    assert_int_equal(pms_at_restarts(d.at), 1);
+    pmsd_close(&d);
+}
+
+static void test_target_when_tgtd_is_killed_then_initiator_sees_no_error(void **state)
+{
+    struct pmsd d;
+    pid_t client;
+    unsigned logins;
+    int ready;
+    int code;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd_open(&d);
+    pms_at_activate(d.at);
+    run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
+    client = client_start(&ready);
+    client_await_ready(&d, ready);
+    assert_int_equal(d.sessions_count, 1);
+    logins = d.logins;
+
+    kill(pms_at_tgtd_pid(d.at), SIGKILL);
+    print_message("serving again after %u ms\n", run_until(&d, &d.states[PMS_AT_SERVING], 2, 5000));
+    assert_int_equal(d.states[PMS_AT_RESTARTING], 1);
+    assert_true(address_here());
+    assert_int_equal(d.attaches, 2);
+    assert_int_equal(d.releases, 1);
+    run_for(&d, 1000);
+    code = client_stop(&d, client);
+    // One reconnection, to the same session (no unit attention), known to tgtd by import.
+    assert_int_equal(code, 11);
+    assert_int_equal(d.logins, logins + 1);
+    assert_int_equal(d.known_logins, 1);
+    pmsd_close(&d);
+}
+
+static void test_target_when_tgtd_is_wedged_then_deactivation_is_bounded(void **state)
+{
+    struct pmsd d;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd_open(&d);
+    pms_at_activate(d.at);
+    run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
+    kill(pms_at_tgtd_pid(d.at), SIGSTOP);
+    pms_at_deactivate(d.at, on_stopped, &d);
+    run_until(&d, &d.stopped, 1, PMS_AT_STOP_MS_MAX);
+    assert_int_equal(d.stop_err, 0);
+    assert_false(address_here());
+    // The order to go up again may come before the way down ends.
+    pms_at_activate(d.at);
+    pms_at_deactivate(d.at, on_stopped, &d);
+    pms_at_activate(d.at);
+    run_until(&d, &d.states[PMS_AT_SERVING], 2, 5000);
+    assert_int_equal(d.stopped, 2);
+    pmsd_close(&d);
+}
+
+static void test_target_when_deactivated_at_any_moment_then_all_is_gone(void **state)
+{
+    struct pmsd d;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd_open(&d);
+    for (int i = 0; i < 25; i++) {
+        int stopped = d.stopped;
+
+        pms_at_activate(d.at);
+        run_for(&d, (unsigned)i * 2);
+        pms_at_deactivate(d.at, on_stopped, &d);
+        run_until(&d, &d.stopped, stopped + 1, PMS_AT_STOP_MS_MAX);
+        assert_int_equal(d.stop_err, 0);
+        assert_false(address_here());
+        assert_null(d.ring);
+        assert_int_equal(pms_at_state_get(d.at), PMS_AT_DOWN);
+    }
+    pmsd_close(&d);
+}
+
+static void test_target_when_it_may_not_serve_then_address_waits(void **state)
+{
+    struct pmsd d;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd_open(&d);
+    d.may_serve = false;
+    pms_at_activate(d.at);
+    run_for(&d, 500);
+    assert_int_equal(pms_at_state_get(d.at), PMS_AT_STARTING);
+    assert_int_equal(d.attaches, 1);
+    assert_false(address_here());
+    d.may_serve = true;
+    run_until(&d, &d.states[PMS_AT_SERVING], 1, 1000);
+    assert_true(address_here());
+    pmsd_close(&d);
+}
+
+static int setup(void **state)
+{
+    static char tgtd[512], redirect[512], dir[512];
+    ssize_t n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
+    struct stat st;
+
+    (void)state;
+    dir[n > 0 ? n : 0] = 0;
+    // build/tests/unit/x, or build/VARIANT/tests/unit/x: sanitized builds have no plugin of their own.
+    for (int up = 0; up < 4; up++) {
+        char *slash = strrchr(dir, '/');
+
+        if (!slash)
+            return 0;
+        *slash = 0;
+        snprintf(redirect, sizeof(redirect), "%.480s/bs_pms.so", dir);
+        if (stat(redirect, &st) == 0)
+            break;
+    }
+    snprintf(redirect, sizeof(redirect), "%.480s/pms_redirect.so", dir);
+    snprintf(tgtd, sizeof(tgtd), "%.480s/tgtd", dir);
+    if (geteuid() != 0 || stat(tgtd, &st) != 0 || stat(redirect, &st) != 0)
+        return 0;
+    if (!mkdtemp(run_dir) || unshare(CLONE_NEWNET) != 0)
+        return -1;
+    if (system("ip link set lo up && ip link add eth0 type veth peer name eth1 && ip link set eth0 up && ip "
+               "link set eth1 up && "
+               "ip addr add 10.8.0.1/24 dev eth0") != 0)
+        return -1;
+    paths =
+        (struct pms_tgtd_paths){.tgtd = tgtd, .plugin_dir = dir, .redirect = redirect, .run_dir = run_dir};
+    usable = true;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char cmd[64];
+
+    (void)state;
+    if (!usable)
+        return 0;
+    snprintf(cmd, sizeof(cmd), "rm -rf %s", run_dir);
+    return system(cmd);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_target_when_activated_then_serves_and_goes_down_again),
+        cmocka_unit_test(test_target_when_tgtd_is_killed_then_initiator_sees_no_error),
+        cmocka_unit_test(test_target_when_tgtd_is_wedged_then_deactivation_is_bounded),
+        cmocka_unit_test(test_target_when_deactivated_at_any_moment_then_all_is_gone),
+        cmocka_unit_test(test_target_when_it_may_not_serve_then_address_waits),
+    };
+
+    if (argc > 1 && strcmp(argv[1], PMS_GUARD_ARG) == 0)
+        return pms_guard_main(argc, argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
