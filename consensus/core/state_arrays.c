@@ -127,9 +127,9 @@ static int slots_fields(struct pms_apply *a, struct pms_array_info *info)
 static int target_fields(struct pms_apply *a, struct pms_array_info *info)
 {
     const char *iqn = pms_json_str(a->cmd, "iqn", NULL), *serial = pms_json_str(a->cmd, "serial", NULL);
-    unsigned prefix_max;
+    unsigned prefix_max = 0;
     const json_t *portal;
-    uint64_t prefix, port;
+    uint64_t prefix = 0, port = 0;
     int rv = pms_field_object(a, a->cmd, "portal", &portal);
 
     if (rv != 0)
@@ -276,8 +276,8 @@ static bool all_zeroed(const struct pms_array_info *info)
 int pms_on_array_slot_zeroed(struct pms_apply *a)
 {
     struct pms_array_info info;
-    uint64_t incarnation;
-    unsigned slot;
+    uint64_t incarnation = 0;
+    unsigned slot = 0;
     json_t *json, *record;
     int rv = pms_field_array(a, &json, &info);
 
@@ -332,8 +332,8 @@ int pms_on_array_commit(struct pms_apply *a)
 int pms_on_array_replace(struct pms_apply *a)
 {
     struct pms_array_info info;
-    struct pms_slot_info place;
-    unsigned slot;
+    struct pms_slot_info place = {0};
+    unsigned slot = 0;
     json_t *json;
     int rv = pms_field_array(a, &json, &info);
 
@@ -395,7 +395,7 @@ int pms_on_array_delete(struct pms_apply *a)
 int pms_on_array_slot_removed(struct pms_apply *a)
 {
     struct pms_array_info info;
-    unsigned slot;
+    unsigned slot = 0;
     json_t *json;
     int rv = pms_field_array(a, &json, &info);
 

@@ -63,7 +63,7 @@ bool pms_text_in(const char *s, size_t max, const char *extra, bool upper)
 // Names stand where ids may stand, so no name looks like an id.
 static bool text_is_id(const char *s)
 {
-    uint64_t id;
+    uint64_t id = 0;
 
     return pms_id_parse(s, &id) == 0;
 }
@@ -242,7 +242,7 @@ int pms_field_array(struct pms_apply *a, json_t **json, struct pms_array_info *i
 {
     const char *text = pms_json_str(a->cmd, "array", NULL);
     const char *name = text;
-    uint64_t id;
+    uint64_t id = 0;
 
     if (text == NULL)
         return pms_refuse(a, PMS_EUSAGE, "\"array\" must be an array's id or name");
@@ -257,7 +257,7 @@ int pms_field_array(struct pms_apply *a, json_t **json, struct pms_array_info *i
 
 int pms_field_slot(struct pms_apply *a, const struct pms_array_info *info, unsigned *slot)
 {
-    uint64_t v;
+    uint64_t v = 0;
     int rv = pms_field_u64(a, a->cmd, "slot", 0, info->n_slots - 1, &v);
 
     if (rv != 0)
@@ -268,7 +268,7 @@ int pms_field_slot(struct pms_apply *a, const struct pms_array_info *info, unsig
 
 int pms_field_node(struct pms_apply *a, const json_t *obj, const char *key, struct pms_node_info *node)
 {
-    uint64_t id;
+    uint64_t id = 0;
     int rv = pms_field_id(a, obj, key, &id);
 
     if (rv != 0)

@@ -151,7 +151,7 @@ int pms_on_node_join(struct pms_apply *a)
 {
     const char *role = pms_json_str(a->cmd, "role", ""), *token;
     struct pms_node_info node = {0};
-    uint64_t now_s, replaced = 0;
+    uint64_t now_s = 0, replaced = 0;
     int rv = node_fields(a, a->cmd, &node);
 
     if (rv == 0)

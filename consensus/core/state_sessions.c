@@ -47,7 +47,7 @@ static bool find_tsih(const json_t *sessions, uint64_t tsih, size_t *at)
 static uint64_t tsih_choose(const json_t *array, const json_t *sessions)
 {
     uint64_t tsih = member_u64(array, "tsih_last");
-    size_t at;
+    size_t at = 0;
 
     PMS_STATIC_ASSERT(PMS_SESSIONS_MAX < UINT16_MAX, "there is always a free TSIH");
     do
@@ -125,8 +125,8 @@ int pms_on_session_login(struct pms_apply *a)
     struct pms_array_info info;
     struct login l = {0};
     json_t *json, *sessions, *session;
-    uint64_t tsih;
-    size_t evict;
+    uint64_t tsih = 0;
+    size_t evict = 0;
     bool known;
     int rv = pms_field_array(a, &json, &info);
 
@@ -164,7 +164,7 @@ int pms_on_session_login(struct pms_apply *a)
 static int session_fields(struct pms_apply *a, json_t **sessions, size_t *at)
 {
     struct pms_array_info info;
-    uint64_t tsih;
+    uint64_t tsih = 0;
     json_t *json;
     int rv = pms_field_array(a, &json, &info);
 
@@ -189,8 +189,8 @@ int pms_on_session_closed(struct pms_apply *a)
 {
     json_t *sessions, *session;
     const char *reason;
-    uint64_t login;
-    size_t at;
+    uint64_t login = 0;
+    size_t at = 0;
     int rv = session_fields(a, &sessions, &at);
 
     if (rv == 0)
@@ -222,8 +222,8 @@ int pms_on_session_closed(struct pms_apply *a)
 int pms_on_session_expire(struct pms_apply *a)
 {
     json_t *sessions, *session;
-    uint64_t meant;
-    size_t at;
+    uint64_t meant = 0;
+    size_t at = 0;
     int rv = session_fields(a, &sessions, &at);
 
     if (rv == 0)

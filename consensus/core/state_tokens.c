@@ -39,7 +39,7 @@ static const char *token_to_drop(const struct pms_state *st, uint64_t now_s)
 int pms_on_token_add(struct pms_apply *a)
 {
     const char *id = pms_json_str(a->cmd, "id", NULL), *secret, *by, *drop = NULL;
-    uint64_t expires_s, now_s = 0;
+    uint64_t expires_s = 0, now_s = 0;
     json_t *token;
     int rv;
 
@@ -106,7 +106,7 @@ void pms_token_spend(struct pms_apply *a, const char *token_id, uint64_t node_id
 
 int pms_on_token_use(struct pms_apply *a)
 {
-    uint64_t node_id, now_s;
+    uint64_t node_id = 0, now_s = 0;
     const char *id;
     bool already;
     int rv = pms_field_text(a, a->cmd, "id", PMS_TOKEN_ID_MAX, &id);

@@ -132,7 +132,7 @@ int pms_refuse_stale(struct pms_apply *a, const struct pms_array_info *now)
 static int in_sync_fields(struct pms_apply *a, const struct pms_array_info *now, struct proposal *p)
 {
     const json_t *set, *entry;
-    uint64_t slot, incarnation;
+    uint64_t slot = 0, incarnation = 0;
     size_t i;
     int rv = pms_field_list(a, a->cmd, "in_sync", now->n_slots, &set);
 
@@ -192,7 +192,7 @@ int pms_on_array_transition(struct pms_apply *a)
     check_fn *check = kind_find(kind);
     struct proposal p = {0};
     struct pms_array_info info;
-    uint64_t epoch, primary;
+    uint64_t epoch = 0, primary = 0;
     json_t *json;
     int rv = pms_field_array(a, &json, &info);
 

@@ -316,9 +316,11 @@ static void test_snapshot_when_newer_or_damaged_then_refused(void **state)
     };
     struct fixture *f = *state;
     char *text, *copy;
+    size_t size;
 
     f_array(f, "v", 1, 2);
     text = encode(f->st);
+    size = strlen(text) + 100;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct pms_state *st = NULL;
         char *at = strstr(text, cases[i].from);
@@ -326,8 +328,10 @@ static void test_snapshot_when_newer_or_damaged_then_refused(void **state)
 
         if (at == NULL)
             fail_msg("case %zu: no %s in %s", i, cases[i].from, text);
-        copy = malloc(strlen(text) + 100);
-        sprintf(copy, "%.*s%s%s", (int)(at - text), text, cases[i].to, at + strlen(cases[i].from));
+        copy = malloc(size);
+        if (copy == NULL)
+            abort();
+        snprintf(copy, size, "%.*s%s%s", (int)(at - text), text, cases[i].to, at + strlen(cases[i].from));
         rv = pms_state_decode(copy, strlen(copy), &st);
         if (rv != cases[i].err)
             fail_msg("case %zu: %s for %s gives %s", i, cases[i].to, cases[i].from, pms_err_name(rv));

@@ -133,8 +133,8 @@ static void test_command_when_client_or_seq_is_missing_then_refused(void **state
         "{\"op\": \"token_revoke\", \"id\": \"x\", \"client\": 5, \"seq\": 1}",
         "{\"op\": \"token_revoke\", \"id\": \"x\", \"client\": \"0000000000000005\", \"seq\": -1}",
         "{\"op\": \"token_revoke\", \"id\": \"x\", \"client\": \"0000000000000005\", \"seq\": 1.0}",
-        "{\"op\": \"token_revoke\", \"id\": \"x\", \"client\": \"0000000000000005\", \"seq\": "
-        "9223372036854775808}",
+        "{\"op\": \"token_revoke\", \"id\": \"x\", \"client\": \"0000000000000005\", \"seq\": 1e3}",
+        "{\"op\": \"x\", \"client\": \"0000000000000005\", \"seq\": 9223372036854775808}",
     };
     struct fixture *f = *state;
 
