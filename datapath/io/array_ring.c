@@ -139,8 +139,10 @@ void pms_aring_fence(struct pms_array *a)
 
 static void ring_abandon(struct pms_aring *r)
 {
-    while (!pms_list_empty(&r->ops))
-        op_finish(pms_list_entry(r->ops.next, struct ring_op, item), false, 0);
+    struct pms_list *it;
+
+    while ((it = pms_list_pop(&r->ops)) != NULL)
+        op_finish(pms_list_entry(it, struct ring_op, item), false, 0);
 }
 
 void pms_aring_abandon(struct pms_array *a)

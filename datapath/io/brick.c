@@ -198,8 +198,8 @@ int pms_brick_open(const struct pms_brick_id *id, uint32_t wait_ms, atomic_bool 
                    struct pms_brick *out)
 {
     struct pms_brick b = {.fd = -1};
-    uint64_t bytes;
-    bool device;
+    uint64_t bytes = 0;
+    bool device = false;
     int rc = open_locked(id->path, wait_ms, cancel, &b.fd);
 
     if (rc != 0)
@@ -390,9 +390,9 @@ static int device_create(struct creation *c, int fd, uint64_t device_bytes, uint
 static int existing_create(struct creation *c, uint64_t incarnation, bool all_dirty,
                            uint64_t *incarnation_there)
 {
-    uint64_t bytes;
-    bool device;
-    int fd, rc = open_locked(c->id->path, 0, c->cancel, &fd);
+    uint64_t bytes = 0;
+    bool device = false;
+    int fd = -1, rc = open_locked(c->id->path, 0, c->cancel, &fd);
 
     if (rc != 0)
         return rc;
@@ -451,9 +451,9 @@ static int device_wipe(int fd)
 
 int pms_brick_delete(const struct pms_brick_id *id)
 {
-    uint64_t bytes, incarnation;
-    bool device;
-    int fd, rc = open_locked(id->path, 0, NULL, &fd);
+    uint64_t bytes = 0, incarnation = 0;
+    bool device = false;
+    int fd = -1, rc = open_locked(id->path, 0, NULL, &fd);
 
     if (rc == -ENOENT)
         return 0;

@@ -67,9 +67,9 @@ static void start_recv(struct pms_link *l);
 static void on_recv(struct pms_uring_op *op, int res);
 static void on_send(struct pms_uring_op *op, int res);
 
+/* It is in no list any more. */
 static void out_free(struct pms_link *l, struct out *o)
 {
-    pms_list_del(&o->item);
     l->queued_bytes -= sizeof o->header + o->len;
     pms_iobuf_put(o->buf);
     free(o);
@@ -77,8 +77,10 @@ static void out_free(struct pms_link *l, struct out *o)
 
 static void queues_drop(struct pms_link *l, struct pms_list *head)
 {
-    while (!pms_list_empty(head))
-        out_free(l, pms_list_entry(head->next, struct out, item));
+    struct pms_list *it;
+
+    while ((it = pms_list_pop(head)) != NULL)
+        out_free(l, pms_list_entry(it, struct out, item));
 }
 
 void pms_link_env_init(struct pms_link_env *env, struct pms_uring *uring, struct pms_pool *pool,
@@ -383,13 +385,16 @@ static void batch_return(struct pms_link *l)
 static void batch_advance(struct pms_link *l, uint32_t n)
 {
     while (n > 0) {
-        PMS_CHECK(!pms_list_empty(&l->batch));
+        struct pms_list *it = pms_list_pop(&l->batch);
 
-        struct out *o = pms_list_entry(l->batch.next, struct out, item);
+        PMS_CHECK(it != NULL);
+
+        struct out *o = pms_list_entry(it, struct out, item);
         uint32_t left = (uint32_t)sizeof o->header + o->len - l->batch_sent;
 
         if (n < left) {
             l->batch_sent += n;
+            pms_list_add_head(&l->batch, it);
             return;
         }
         n -= left;

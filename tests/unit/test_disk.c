@@ -136,7 +136,7 @@ static void test_disk_when_a_transfer_is_cut_short_then_the_rest_follows(void **
     pms_disk_submit(&x->disk, PMS_DP_DISK_READ, 1, (uint64_t)-1, 12, pms_iobuf_ref(x->buf), 0);
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(x->done, 0);
-        assert_int_equal(write(pipe_fd[1], "abcdefghijkl" + 4 * i, 4), 4);
+        assert_int_equal(write(pipe_fd[1], &"abcdefghijkl"[4 * i], 4), 4);
         assert_int_equal(pms_uring_wait(&x->uring, 100000000), 0);
         pms_uring_complete(&x->uring);
     }
