@@ -5,7 +5,6 @@
 #include "consensus/raft/conn.h"
 #include "base/check.h"
 #include "base/err.h"
-#include "consensus/raft/net.h"
 #include "consensus/raft/socket.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -130,8 +129,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         end(conn, rv);
 }
 
-int pms_conn_start(struct pms_conn *conn, uv_loop_t *loop, int fd, bool connecting, pms_conn_cb cb,
-                   void *data)
+int pms_conn_start(struct pms_conn *conn, uv_loop_t *loop, int fd, bool connecting, unsigned timeout_ms,
+                   pms_conn_cb cb, void *data)
 {
     int rv;
 
@@ -150,7 +149,7 @@ int pms_conn_start(struct pms_conn *conn, uv_loop_t *loop, int fd, bool connecti
     conn->poll.data = conn;
     conn->timer.data = conn;
     conn->handles = 2;
-    PMS_CHECK(uv_timer_start(&conn->timer, on_deadline, PMS_NET_HANDSHAKE_MS, 0) == 0);
+    PMS_CHECK(uv_timer_start(&conn->timer, on_deadline, timeout_ms, 0) == 0);
     PMS_CHECK(uv_poll_start(&conn->poll, connecting ? UV_WRITABLE : UV_READABLE, on_poll) == 0);
     return 0;
 }

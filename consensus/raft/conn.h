@@ -38,8 +38,8 @@ struct pms_conn {
 
 // Takes over fd; connecting: the connection attempt is still under way. hs is set up by the caller beforehand
 // in conn->hs, list and peer too. On error fd is closed and conn freed, and cb does not run.
-int pms_conn_start(struct pms_conn *conn, uv_loop_t *loop, int fd, bool connecting, pms_conn_cb cb,
-                   void *data);
+int pms_conn_start(struct pms_conn *conn, uv_loop_t *loop, int fd, bool connecting, unsigned timeout_ms,
+                   pms_conn_cb cb, void *data);
 // Ends it with this status (an error), if it has not ended yet.
 void pms_conn_cancel(struct pms_conn *conn, int status);
 

@@ -66,7 +66,7 @@ int pms_net_dial(struct pms_net *net, uint64_t node, enum pms_channel channel, p
         free(dial->conn);
         goto out;
     }
-    rv = pms_conn_start(dial->conn, net->loop, rv, true, on_conn_end, dial);
+    rv = pms_conn_start(dial->conn, net->loop, rv, true, PMS_NET_DIAL_MS, on_conn_end, dial);
     if (rv != 0)
         goto out;
     pms_list_add_tail(&net->dials, &dial->list);

@@ -14,7 +14,9 @@
 #include <sys/socket.h>
 #include <uv.h>
 
-#define PMS_NET_HANDSHAKE_MS    2000 // a half-open handshake is dropped after this
+#define PMS_NET_HANDSHAKE_MS 2000 // a half-open handshake is dropped after this
+#define PMS_NET_DIAL_MS                                                                                      \
+    800 // one attempt to connect, handshake included: short, as a new one finds a returned node sooner
 #define PMS_NET_HANDSHAKES_MAX  64   // as many at a time, join connections included; more are dropped at once
 #define PMS_NET_USER_TIMEOUT_MS 2000 // TCP_USER_TIMEOUT
 #define PMS_JOIN_REQUEST_MAX    65536   // bytes of JSON

@@ -252,6 +252,12 @@ static void leader_work(struct pms_raft *r)
 
     if (leader == r->leader_told && self == r->self_told)
         return;
+    // What the last leader was asked it will not answer any more, if it is dead or cut off; that need not be
+    // waited for.
+    if (leader != 0 && r->leader_last != 0 && leader != r->leader_last)
+        pms_rpc_abandon(r->config.rpc, r->leader_last, PMS_RAFT_SERVICE);
+    if (leader != 0)
+        r->leader_last = leader;
     r->leader_told = leader;
     r->self_told = self;
     pms_log(PMS_LOG_INFO, "Raft leader: %s%s, term %llu", leader != 0 ? pms_log_hexid(leader) : "none",

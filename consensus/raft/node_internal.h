@@ -50,6 +50,7 @@ struct pms_raft {
 
     // What was last told or done.
     uint64_t leader_told;
+    uint64_t leader_last; // the last one that there was
     bool self_told;
     raft_term barrier_term; // the term whose first own barrier was issued
     raft_term ready_term;   // ... and applied; ready while it is the current one and we lead

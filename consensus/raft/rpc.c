@@ -58,7 +58,8 @@ struct call {
     struct pms_list list;
     uint64_t id;
     uint64_t deadline; // uv_now
-    char *text;        // the request; freed once sent (kept for our own node)
+    char service[SERVICE_NAME_MAX + 1];
+    char *text; // the request; freed once sent (kept for our own node)
     size_t text_len;
     pms_rpc_cb cb;
     void *data;
@@ -256,8 +257,10 @@ static int call_new(struct pms_rpc *rpc, const char *service, const json_t *body
                               body != NULL ? json_incref((json_t *)(uintptr_t)body) : json_object());
     int rv = -ENOMEM;
 
+    PMS_CHECK(strlen(service) <= SERVICE_NAME_MAX);
     if (call == NULL || frame == NULL)
         goto out;
+    strcpy(call->service, service);
     pms_list_init(&call->list);
     call->text = json_dumps(frame, JSON_COMPACT);
     if (call->text == NULL)
@@ -314,6 +317,33 @@ int pms_rpc_call(struct pms_rpc *rpc, uint64_t node, const char *service, const 
     if (peer->stream != NULL)
         PMS_CHECK(uv_idle_start(&rpc->idle, on_idle) == 0); // sends; not now, as it may call back
     return 0;
+}
+
+static void calls_abandon(struct pms_list *calls, const char *service, int status)
+{
+    struct pms_list abandoned;
+
+    pms_list_init(&abandoned);
+    pms_list_for_each_safe (l, calls) {
+        if (strcmp(pms_list_entry(l, struct call, list)->service, service) != 0)
+            continue;
+        pms_list_del(l);
+        pms_list_add_tail(&abandoned, l);
+    }
+    calls_finish(&abandoned, status);
+}
+
+void pms_rpc_abandon(struct pms_rpc *rpc, uint64_t node, const char *service)
+{
+    pms_list_for_each (l, &rpc->peers) {
+        struct peer *peer = pms_list_entry(l, struct peer, list);
+
+        if (peer->node != node)
+            continue;
+        calls_abandon(&peer->sent, service, PMS_EUNKNOWN);
+        calls_abandon(&peer->waiting, service, -ECONNRESET);
+        return;
+    }
 }
 
 // ---- the answering side

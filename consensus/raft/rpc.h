@@ -34,6 +34,10 @@ typedef void (*pms_rpc_cb)(void *data, int status, const json_t *body);
 int pms_rpc_call(struct pms_rpc *rpc, uint64_t node, const char *service, const json_t *body,
                  unsigned timeout_ms, pms_rpc_cb cb, void *data);
 
+// Ends the calls to a service of a node now, as if the connection had been lost: for a caller that knows
+// better whom to ask.
+void pms_rpc_abandon(struct pms_rpc *rpc, uint64_t node, const char *service);
+
 // A request from a peer (authenticated id `from`). body is borrowed. The handler answers, now or later,
 // exactly once, with pms_rpc_answer().
 typedef void (*pms_rpc_handler)(void *data, uint64_t from, struct pms_rpc_request *request,
