@@ -86,8 +86,10 @@ struct pms_at {
 
     enum step step;
     enum pms_at_state state;
-    bool wanted;      // activate was the last word
-    bool addr_up;     // or rising
+    bool wanted;       // activate was the last word
+    bool addr_up;      // or rising
+    bool addr_falling; // for a hold
+    bool held;
     uv_timer_t timer; // the current step's deadline, pause or next try
     struct pms_session_server *server;
     struct pms_portal *portal;
@@ -107,11 +109,9 @@ static void address_raise(struct pms_at *at);
 
 const char *pms_at_state_name(enum pms_at_state state)
 {
-    static const char *const names[] = {[PMS_AT_DOWN] = "down",
-                                        [PMS_AT_STARTING] = "starting",
-                                        [PMS_AT_SERVING] = "serving",
-                                        [PMS_AT_RESTARTING] = "restarting",
-                                        [PMS_AT_STOPPING] = "stopping"};
+    static const char *const names[] = {[PMS_AT_DOWN] = "down",       [PMS_AT_STARTING] = "starting",
+                                        [PMS_AT_SERVING] = "serving", [PMS_AT_RESTARTING] = "restarting",
+                                        [PMS_AT_HELD] = "held",       [PMS_AT_STOPPING] = "stopping"};
 
     return (unsigned)state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
 }
@@ -198,6 +198,7 @@ static void drained_check(struct pms_at *at)
             pms_portal_close(at->portal, NULL, NULL);
         at->portal = NULL;
         at->addr_up = false;
+        at->addr_falling = false;
         step_enter(at, STEP_IDLE, on_waiters, 0);
         state_set(at, PMS_AT_DOWN, at->stop_err);
     }
@@ -238,15 +239,18 @@ static void drain_begin(struct pms_at *at, enum step step)
 // Something of tgtd's life failed: all of it again.
 static void fail(struct pms_at *at, int err)
 {
+    bool served;
+
     if (at->step < STEP_TGTD || at->step > STEP_SERVING)
         return;
     if (at->step == STEP_SERVING && pms_clock_boot_ns() - at->serving_since_ns > STEADY_MS * 1000000ull)
         at->failures = 0;
     at->failures++;
+    served = at->state != PMS_AT_STARTING;
     drain_begin(at, STEP_DRAIN);
-    // From STARTING it stays that: nothing was served yet. And a callback may have deactivated.
+    // A callback may have deactivated.
     if (!stopping(at))
-        state_set(at, at->state == PMS_AT_SERVING ? PMS_AT_RESTARTING : at->state, err);
+        state_set(at, served ? PMS_AT_RESTARTING : PMS_AT_STARTING, err);
 }
 
 // ---- Up, step by step ----
@@ -335,7 +339,9 @@ static void address_raise(struct pms_at *at)
         on_address_up(at, 0);
         return;
     }
-    if (at->cbs.may_serve && !at->cbs.may_serve(at->arg)) {
+    if (at->addr_falling)
+        return; // on_address_held goes on
+    if (at->held || (at->cbs.may_serve && !at->cbs.may_serve(at->arg))) {
         step_enter(at, STEP_ADDRESS, on_may_serve_time, MAY_SERVE_MS);
         return;
     }
@@ -600,6 +606,7 @@ static void on_start_time(uv_timer_t *t)
 
 static void start(struct pms_at *at)
 {
+    at->held = false;
     at->failures = 0;
     step_enter(at, STEP_LISTENER, on_start_time, 0);
     state_set(at, PMS_AT_STARTING, 0);
@@ -637,6 +644,31 @@ static void on_address_off(void *arg, int err)
     drain_begin(at, STEP_STOP_TGTD);
 }
 
+static void on_address_held(void *arg, int err)
+{
+    struct pms_at *at = arg;
+
+    at->addr_falling = false;
+    if (at->step == STEP_STOP_ADDRESS)
+        on_address_off(at, err);
+    else if (at->step == STEP_ADDRESS)
+        step_enter(at, STEP_ADDRESS, on_may_serve_time, 0);
+}
+
+void pms_at_address_hold(struct pms_at *at, bool hold)
+{
+    at->held = hold;
+    if (!hold || !at->addr_up || stopping(at))
+        return; // the way up asks
+    at->addr_up = false;
+    at->addr_falling = true;
+    pms_portal_down(at->portal, on_address_held, at);
+    if (at->step != STEP_SERVING && at->step != STEP_ADDRESS)
+        return; // tgtd is being started anew
+    step_enter(at, STEP_ADDRESS, NULL, 0);
+    state_set(at, PMS_AT_HELD, 0);
+}
+
 void pms_at_deactivate(struct pms_at *at, pms_at_cb cb, void *arg)
 {
     at->wanted = false;
@@ -662,7 +694,8 @@ void pms_at_deactivate(struct pms_at *at, pms_at_cb cb, void *arg)
         return;
     }
     step_enter(at, STEP_STOP_ADDRESS, on_address_off_late, ADDRESS_OFF_MS);
-    pms_portal_down(at->portal, on_address_off, at);
+    if (!at->addr_falling)
+        pms_portal_down(at->portal, on_address_off, at);
     state_set(at, PMS_AT_STOPPING, 0);
 }
 

@@ -18,6 +18,7 @@ enum pms_at_state {
     PMS_AT_STARTING,   // on the way up (also: waiting to start again)
     PMS_AT_SERVING,    // address up, sessions restored
     PMS_AT_RESTARTING, // tgtd died: the address stays, connections wait in the listener's queue
+    PMS_AT_HELD,       // all as when serving, but the address is off (pms_at_address_hold)
     PMS_AT_STOPPING,
 };
 const char *pms_at_state_name(enum pms_at_state state);
@@ -74,6 +75,11 @@ void pms_at_activate(struct pms_at *at);
 typedef void (*pms_at_cb)(void *arg, int err);
 void pms_at_deactivate(struct pms_at *at, pms_at_cb cb, void *arg);
 #define PMS_AT_STOP_MS_MAX 3000
+
+// While held, the address is off; tgtd, sessions and the ring stay. For a primary that has had no lease for a
+// while: it may have been deposed without knowing it. Afterwards the address comes back as at the start
+// (may_serve, ARP, tickles). Forgotten at the next activate.
+void pms_at_address_hold(struct pms_at *at, bool hold);
 
 void pms_at_ring_attached(struct pms_at *at, int err);
 void pms_at_ring_released(struct pms_at *at);

@@ -518,6 +518,50 @@ static void test_target_when_it_may_not_serve_then_address_waits(void **state)
     pmsd_close(&d);
 }
 
+static void test_target_when_held_then_only_the_address_goes(void **state)
+{
+    struct pmsd d;
+    pid_t tgtd;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd_open(&d);
+    pms_at_activate(d.at);
+    run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
+    tgtd = pms_at_tgtd_pid(d.at);
+    for (int i = 1; i <= 5; i++) {
+        pms_at_address_hold(d.at, true);
+        if (i % 2)
+            run_for(&d, 100);
+        assert_int_equal(pms_at_state_get(d.at), PMS_AT_HELD);
+        if (i % 2)
+            assert_false(address_here());
+        pms_at_address_hold(d.at, false);
+        run_until(&d, &d.states[PMS_AT_SERVING], i + 1, 1000);
+        assert_true(address_here());
+    }
+    assert_int_equal(pms_at_tgtd_pid(d.at), tgtd);
+    // tgtd dies while held: it comes back, the address does not.
+    pms_at_address_hold(d.at, true);
+    kill(tgtd, SIGKILL);
+    run_for(&d, 500);
+    assert_false(address_here());
+    assert_int_equal(d.attaches, 2);
+    pms_at_address_hold(d.at, false);
+    run_until(&d, &d.states[PMS_AT_SERVING], 7, 1000);
+    // Down from held, at both moments of it.
+    for (int i = 0; i < 2; i++) {
+        pms_at_address_hold(d.at, true);
+        run_for(&d, i ? 0 : 50);
+        pms_at_deactivate(d.at, on_stopped, &d);
+        run_until(&d, &d.stopped, i + 1, PMS_AT_STOP_MS_MAX);
+        assert_int_equal(d.stop_err, 0);
+        pms_at_activate(d.at);
+        run_until(&d, &d.states[PMS_AT_SERVING], 8 + i, 5000);
+    }
+    pmsd_close(&d);
+}
+
 static int setup(void **state)
 {
     static char tgtd[512], redirect[512], dir[512];
@@ -572,6 +616,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_target_when_tgtd_is_wedged_then_deactivation_is_bounded),
         cmocka_unit_test(test_target_when_deactivated_at_any_moment_then_all_is_gone),
         cmocka_unit_test(test_target_when_it_may_not_serve_then_address_waits),
+        cmocka_unit_test(test_target_when_held_then_only_the_address_goes),
     };
 
     if (argc > 1 && strcmp(argv[1], PMS_GUARD_ARG) == 0)
