@@ -13,7 +13,7 @@
 #include "base/err.h"
 
 #define BATCH_FRAMES    64u
-#define BATCH_BYTES     (1u << 20) /* a heartbeat waits for about so much, at most one frame more */
+#define BATCH_BYTES     (256u << 10) /* a heartbeat waits for about so much, at most one frame more */
 #define QUEUE_BYTES_MAX (512u << 20)
 #define NOTSENT_BYTES   (256 << 10) /* what may lie unsent in the kernel */
 #define STALL_NS        1000000000u

@@ -125,6 +125,65 @@ static void test_loop_when_handed_over_then_the_old_ring_is_fenced_and_the_new_n
     world_destroy(w);
 }
 
+static void test_loop_when_a_standby_gets_commands_then_they_wait_in_its_ring_until_it_serves(void **state)
+{
+    struct world *w = world_create(2);
+    struct client *c;
+    unsigned busy;
+    int old;
+
+    (void)state;
+    world_open(w, 0);
+    world_open(w, 1);
+    world_settled(w);
+    old = world_primary(w);
+    c = client_create(w, !old);
+    client_fill(c);
+    busy = client_busy(c);
+    for (int i = 0; i < 20; i++)
+        client_turn(w, c);
+    assert_int_equal(client_busy(c), busy);
+    assert_int_equal(w->status[!old].ops_held,
+                     0); /* in the ring, not in the core: from there nobody could call them back */
+    world_stop(w, (unsigned)old);
+    client_drain(w, c);
+    assert_int_equal(w->count[!old][PMS_LOOP_EV_FENCE], 0);
+    client_destroy(c);
+    world_destroy(w);
+}
+
+static void test_loop_when_the_primarys_disk_fails_then_the_other_serves_without_an_error(void **state)
+{
+    struct world *w = world_create(2);
+    struct client *c;
+    unsigned old;
+
+    (void)state;
+    world_open(w, 0);
+    world_open(w, 1);
+    world_settled(w);
+    old = (unsigned)world_primary(w);
+    c = client_create(w, (int)old);
+    client_work(w, c, 100);
+    client_drain(w, c);
+    assert_int_equal(truncate(w->brick[old].path, PMS_BRICK_DATA_OFFSET), 0); /* reads now end early */
+    client_fill(c);
+    for (int i = 0; w->count[old][PMS_LOOP_EV_BRICK_ERROR] == 0; i++) {
+        assert_true(i < 2000);
+        client_fill(c); /* until one is a read */
+        client_turn(w, c);
+    }
+    WORLD_UNTIL(w, world_primary(w) == (int)!old);
+    assert_int_equal(w->count[old][PMS_LOOP_EV_FENCE], 1);
+    client_reap(c);
+    client_move(w, c, (int)!old);
+    client_work(w, c, 100); /* all reads give what was written before */
+    client_drain(w, c);
+    assert_int_equal(w->count[old][PMS_LOOP_EV_BRICK_ERROR], 1);
+    client_destroy(c);
+    world_destroy(w);
+}
+
 static void test_loop_when_links_are_cut_and_come_back_then_writes_go_on(void **state)
 {
     struct world *w = world_create(2);
@@ -319,6 +378,8 @@ int main(void)
         cmocka_unit_test(test_loop_when_the_primary_of_two_dies_then_nothing_is_lost_and_it_resyncs),
         cmocka_unit_test(test_loop_when_the_primary_of_three_dies_then_nothing_is_lost_and_it_resyncs),
         cmocka_unit_test(test_loop_when_handed_over_then_the_old_ring_is_fenced_and_the_new_node_serves),
+        cmocka_unit_test(test_loop_when_a_standby_gets_commands_then_they_wait_in_its_ring_until_it_serves),
+        cmocka_unit_test(test_loop_when_the_primarys_disk_fails_then_the_other_serves_without_an_error),
         cmocka_unit_test(test_loop_when_links_are_cut_and_come_back_then_writes_go_on),
         cmocka_unit_test(test_loop_when_an_array_opens_late_then_frames_lost_before_are_sent_again),
         cmocka_unit_test(test_loop_when_a_peer_sends_garbage_then_its_link_is_dropped_and_service_goes_on),
