@@ -30,6 +30,8 @@
 #define NOP_INTERVAL_S    5
 #define NOP_COUNT         3
 #define HELLO_FDS         3
+// What the kernel may put into room for HELLO_FDS descriptors: the padding counts too.
+#define RECEIVED_FDS_MAX ((CMSG_SPACE(HELLO_FDS * sizeof(int)) - CMSG_LEN(0)) / sizeof(int))
 
 PMS_STATIC_ASSERT(PMS_PLUG_IQN_LEN == PMS_IQN_MAX + 1, "names are copied as they are");
 PMS_STATIC_ASSERT(PMS_PLUG_PARAMS_LEN == PMS_SESSION_PARAMS_BYTES, "parameters are copied as they are");
@@ -321,6 +323,7 @@ static ssize_t packet_receive(struct conn *c, union pms_plug_any *m, int *fds, u
     for (struct cmsghdr *h = CMSG_FIRSTHDR(&mh); h; h = CMSG_NXTHDR(&mh, h))
         if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS) {
             *fds_count = (unsigned)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+            PMS_CHECK(*fds_count <= RECEIVED_FDS_MAX);
             memcpy(fds, CMSG_DATA(h), *fds_count * sizeof(int));
         }
     if (n > 0 && mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
@@ -348,7 +351,7 @@ static void on_conn_event(uv_poll_t *h, int status, int events)
     // A callback may drop this connection, or drop it and let another take its place.
     for (int i = 0; !err && i < PACKETS_PER_EVENT; i++) {
         union pms_plug_any m;
-        int fds[HELLO_FDS];
+        int fds[RECEIVED_FDS_MAX];
         unsigned fds_count;
         ssize_t n = packet_receive(c, &m, fds, &fds_count);
 
