@@ -96,9 +96,11 @@ int pms_loop_link_accepted(struct pms_loop *loop, uint64_t node, int fd);
 
 /* ---- rings ---- */
 
-/* The three descriptors are taken over, also on failure. The array must be open. Attaching waits until no
- * command of an earlier ring of this array is in flight (old I/O never lands after new). EV_RING_ATTACHED: 0,
- * PMS_ENOTFOUND (no such array open), PMS_EEXISTS (another ring is attached), errors of pms_ring_attach. */
+/* The three descriptors are taken over, also on failure. The array must be open; a standby may attach early:
+ * commands are taken only while this node is primary and wait in the ring until then. Attaching waits until
+ * no command of an earlier ring of this array is in flight (old I/O never lands after new). EV_RING_ATTACHED:
+ * 0, PMS_ENOTFOUND (no such array open), PMS_EEXISTS (another ring is attached), errors of pms_ring_attach.
+ */
 int pms_loop_ring_attach(struct pms_loop *loop, uint64_t array, int memfd, int efd_sq, int efd_cq);
 /* The plugin is gone (or fenced): no more commands are taken, nothing more is answered. Call it for every
  * attach, also after EV_RING_BROKEN. Commands already taken run to their end inside. EV_RING_DETACHED when
@@ -116,9 +118,9 @@ enum pms_loop_event_type {
     PMS_LOOP_EV_BRICK_DELETED,  /* array, status */
     PMS_LOOP_EV_PROPOSE,        /* array, propose: to Raft, best effort, answer by pms_loop_conf only */
     PMS_LOOP_EV_STATUS,         /* array, dp: something of it changed */
-    PMS_LOOP_EV_FENCE,    /* array: commands were dropped, kill the target, then pms_loop_ring_detach; once a
-                             ring */
-    PMS_LOOP_EV_HANDOVER, /* array, status, slot */
+    PMS_LOOP_EV_FENCE, /* array: this node stopped serving (commands may have been dropped): kill the target,
+                          then pms_loop_ring_detach; once a ring */
+    PMS_LOOP_EV_HANDOVER,      /* array, status, slot */
     PMS_LOOP_EV_BRICK_ERROR,   /* array, status: first I/O error of its brick */
     PMS_LOOP_EV_RING_ATTACHED, /* array, status */
     PMS_LOOP_EV_RING_DETACHED, /* array */
