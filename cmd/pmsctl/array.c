@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// pmsctl array: making, showing, moving and removing arrays.
+#include "base/json.h"
+#include "base/util.h"
+#include "cmd/pmsctl/ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- Show ----
+
+static void resync_text(const json_t *array, char *out, size_t len)
+{
+    const json_t *resync = json_object_get(array, "resync");
+    uint64_t percent = 0, eta_s;
+
+    out[0] = '\0';
+    if (!json_is_object(resync))
+        return;
+    pms_json_u64(resync, "percent", &percent);
+    if (pms_json_u64(resync, "eta_s", &eta_s) == 0)
+        snprintf(out, len, " %llu %%, %llu s left", (unsigned long long)percent, (unsigned long long)eta_s);
+    else
+        snprintf(out, len, " %llu %%", (unsigned long long)percent);
+}
+
+static void names_text(const json_t *list, char *out, size_t len)
+{
+    const json_t *name;
+    size_t i, n = 0;
+
+    snprintf(out, len, "none");
+    json_array_foreach (list, i, name) {
+        int k = snprintf(out + n, len - n, "%s%s", i > 0 ? "," : "", json_string_value(name));
+
+        if (k < 0 || (size_t)k >= len - n)
+            return;
+        n += (size_t)k;
+    }
+}
+
+static void show_slots(const json_t *array)
+{
+    struct pms_table t = {0};
+    const json_t *s;
+    size_t i;
+
+    putchar('\n');
+    pms_table_add(&t, 4, (const char *const[]){"SLOT", "NODE", "COPY", "BRICK"});
+    json_array_foreach (json_object_get(array, "slots"), i, s) {
+        const char *error = pms_json_str(s, "error", NULL);
+        char slot[24], copy[200];
+
+        snprintf(slot, sizeof(slot), "%zu", i);
+        snprintf(copy, sizeof(copy), "%s%s%s%s", pms_json_bool(s, "in_sync", false) ? "in sync" : "stale",
+                 pms_json_bool(s, "answers", true) ? "" : ", node does not answer", error != NULL ? ", " : "",
+                 error != NULL ? error : "");
+        pms_table_add(
+            &t, 4,
+            (const char *const[]){slot, pms_json_str(s, "node", "?"), copy, pms_json_str(s, "brick", "?")});
+    }
+    pms_table_print(&t);
+}
+
+static void show(const json_t *a)
+{
+    uint64_t size = 0, epoch = 0, sessions = 0, prefix = 0;
+    char text[32], resync[64], names[600];
+    const json_t *portal = json_object_get(a, "portal");
+
+    pms_json_u64(a, "size_bytes", &size);
+    pms_json_u64(a, "epoch", &epoch);
+    pms_json_u64(a, "sessions", &sessions);
+    pms_json_u64(portal, "prefix", &prefix);
+    resync_text(a, resync, sizeof(resync));
+    names_text(json_object_get(a, "in_sync"), names, sizeof(names));
+    printf("name      %s\nlevel     %s\nsize      %s\nstate     %s%s\nprimary   %s\nin sync   %s\nepoch     "
+           "%llu\n",
+           pms_json_str(a, "name", "?"), pms_json_str(a, "level", "?"), pms_ctl_size_text(size, text),
+           pms_json_str(a, "state", "?"), resync, pms_json_str(a, "primary", "none"), names,
+           (unsigned long long)epoch);
+    printf("portal    %s/%llu\niqn       %s\nurl       %s\nsessions  %llu connected\n",
+           pms_json_str(portal, "addr", "?"), (unsigned long long)prefix, pms_json_str(a, "iqn", "?"),
+           pms_json_str(a, "url", "?"), (unsigned long long)sessions);
+    if (pms_json_str(a, "target_error", NULL) != NULL)
+        printf("trouble   %s\n", pms_json_str(a, "target_error", ""));
+    show_slots(a);
+}
+
+static int run_show(struct pms_ctl *ctl, const struct pms_ctl_command *c, const struct pms_ctl_values *v)
+{
+    json_t *answer = NULL;
+    char path[128];
+    int rv;
+
+    (void)c;
+    (void)v;
+    if (!pms_ctl_array_path(ctl->args[0], "", path, sizeof(path)))
+        return PMS_EXIT_USAGE;
+    rv = pms_ctl_call(ctl, "GET", path, NULL, &answer);
+    if (rv != PMS_EXIT_DONE)
+        return rv;
+    pms_ctl_note_quorum(answer);
+    if (ctl->json)
+        pms_ctl_print_json(answer);
+    else
+        show(answer);
+    json_decref(answer);
+    return rv;
+}
+
+static int run_list(struct pms_ctl *ctl, const struct pms_ctl_command *c, const struct pms_ctl_values *v)
+{
+    struct pms_table t = {0};
+    json_t *answer = NULL;
+    const json_t *a;
+    size_t i;
+    int rv = pms_ctl_call(ctl, "GET", "/v1/arrays", NULL, &answer);
+
+    (void)c;
+    (void)v;
+    if (rv != PMS_EXIT_DONE)
+        return rv;
+    if (ctl->json) {
+        pms_ctl_print_json(json_object_get(answer, "arrays"));
+        goto out;
+    }
+    pms_ctl_note_quorum(answer);
+    pms_table_add(&t, 7,
+                  (const char *const[]){"NAME", "LEVEL", "SIZE", "STATE", "PRIMARY", "IN SYNC", "URL"});
+    json_array_foreach (json_object_get(answer, "arrays"), i, a) {
+        char size[32], state[100], names[600], resync[64];
+        uint64_t bytes = 0;
+
+        pms_json_u64(a, "size_bytes", &bytes);
+        resync_text(a, resync, sizeof(resync));
+        snprintf(state, sizeof(state), "%s%s", pms_json_str(a, "state", "?"), resync);
+        names_text(json_object_get(a, "in_sync"), names, sizeof(names));
+        pms_table_add(&t, 7,
+                      (const char *const[]){pms_json_str(a, "name", "?"), pms_json_str(a, "level", "?"),
+                                            pms_ctl_size_text(bytes, size), state,
+                                            pms_json_str(a, "primary", "none"), names,
+                                            pms_json_str(a, "url", "?")});
+    }
+    pms_table_print(&t);
+out:
+    json_decref(answer);
+    return rv;
+}
+
+// ---- Create ----
+
+// While pmsd works: how far it is, whenever that has changed.
+struct progress {
+    const char *name;
+    char last[300];
+};
+
+static void on_wait(struct pms_client *client, void *data)
+{
+    struct pms_client other = {.socket = client->socket};
+    struct progress *p = data;
+    char path[128], text[300] = "";
+    json_t *a = NULL;
+    const json_t *s;
+    unsigned http = 0;
+    size_t i, n = 0;
+
+    snprintf(path, sizeof(path), "/v1/arrays/%s", p->name);
+    if (pms_client_call(&other, "GET", path, NULL, &http, &a) != 0)
+        return;
+    if (http == 200 && strcmp(pms_json_str(a, "phase", ""), "creating") == 0) {
+        json_array_foreach (json_object_get(a, "slots"), i, s) {
+            uint64_t done = 0, total = 0;
+            int k;
+
+            pms_json_u64(s, "zero_done", &done);
+            pms_json_u64(s, "zero_total", &total);
+            k = snprintf(text + n, sizeof(text) - n, "%s%s: %s", i > 0 ? ", " : "",
+                         pms_json_str(s, "node", "?"),
+                         pms_json_bool(s, "zeroed", false) ? "brick ready" : "making its brick");
+            n += k > 0 ? (size_t)k : 0;
+            if (n >= sizeof(text))
+                break;
+            if (total > 0 && !pms_json_bool(s, "zeroed", false)) {
+                k = snprintf(text + n, sizeof(text) - n, " (%llu %%)",
+                             (unsigned long long)(done * 100 / total));
+                n += k > 0 ? (size_t)k : 0;
+            }
+            if (n >= sizeof(text))
+                break;
+        }
+    } else if (http == 200) {
+        snprintf(text, sizeof(text), "%s: waiting until node %s serves", p->name,
+                 pms_json_str(a, "primary", "?"));
+    }
+    if (text[0] != '\0' && strcmp(text, p->last) != 0)
+        fprintf(stderr, "%s\n", text);
+    memcpy(p->last, text, sizeof(p->last));
+    json_decref(a);
+}
+
+// "a,b,c" into a JSON list. NULL: an empty name among them.
+static json_t *names_parse(const char *text)
+{
+    json_t *list = json_array();
+
+    for (;;) {
+        size_t n = strcspn(text, ",");
+
+        if (n == 0) {
+            json_decref(list);
+            return NULL;
+        }
+        json_array_append_new(list, json_stringn(text, n));
+        if (text[n] == '\0')
+            return list;
+        text += n + 1;
+    }
+}
+
+// The request's body, or NULL: said what is wrong.
+static json_t *create_body(struct pms_ctl *ctl, const struct pms_ctl_command *c,
+                           const struct pms_ctl_values *v)
+{
+    const struct pms_ctl_values *bricks = pms_ctl_values_of(c, v, "brick");
+    const char *nodes = pms_ctl_value(c, v, "nodes"), *copies = pms_ctl_value(c, v, "copies");
+    json_t *body = json_object(), *list, *paths = json_object();
+    uint64_t size;
+    char *end = NULL;
+
+    if (pms_size_parse(pms_ctl_value(c, v, "size"), &size) != 0 || size == 0 || size % (1u << 20) != 0 ||
+        size > INT64_MAX) {
+        pms_ctl_usage("--size %s: a size is a multiple of 1 MiB and more than 0, like 512M, 20G or 1T",
+                      pms_ctl_value(c, v, "size"));
+        goto fail;
+    }
+    pms_json_set_str(body, "name", ctl->args[0]);
+    pms_json_set_str(body, "level",
+                     pms_ctl_value(c, v, "level") != NULL ? pms_ctl_value(c, v, "level") : "raid1");
+    pms_json_set_u64(body, "size_bytes", size);
+    pms_json_set_str(body, "portal", pms_ctl_value(c, v, "portal"));
+    if (nodes != NULL && copies != NULL) {
+        pms_ctl_usage("give either --nodes or --copies");
+        goto fail;
+    }
+    if (nodes != NULL) {
+        list = names_parse(nodes);
+        if (list == NULL) {
+            pms_ctl_usage("--nodes takes names with commas between them");
+            goto fail;
+        }
+        json_object_set_new(body, "nodes", list);
+    }
+    if (copies != NULL) {
+        unsigned long n = strtoul(copies, &end, 10);
+
+        if (*copies < '0' || *copies > '9' || *end != '\0' || n == 0 || n > 1000) {
+            pms_ctl_usage("--copies takes a number, 1 or more");
+            goto fail;
+        }
+        pms_json_set_u64(body, "copies", n);
+    }
+    for (int i = 0; i < bricks->n; i++) {
+        const char *eq = strchr(bricks->value[i], '=');
+        char node[64];
+
+        if (eq == NULL || eq == bricks->value[i] || eq[1] != '/' || eq - bricks->value[i] > 63) {
+            pms_ctl_usage("--brick takes NODE=PATH, with an absolute path");
+            goto fail;
+        }
+        snprintf(node, sizeof(node), "%.*s", (int)(eq - bricks->value[i]), bricks->value[i]);
+        pms_json_set_str(paths, node, eq + 1);
+    }
+    if (bricks->n > 0)
+        json_object_set(body, "bricks", paths);
+    json_decref(paths);
+    return body;
+fail:
+    json_decref(body);
+    json_decref(paths);
+    return NULL;
+}
+
+static int run_create(struct pms_ctl *ctl, const struct pms_ctl_command *c, const struct pms_ctl_values *v)
+{
+    struct progress progress = {.name = ctl->args[0]};
+    json_t *body, *answer = NULL;
+    char path[128];
+    int rv;
+
+    if (!pms_ctl_array_path(ctl->args[0], "", path, sizeof(path)))
+        return PMS_EXIT_USAGE;
+    body = create_body(ctl, c, v);
+    if (body == NULL)
+        return PMS_EXIT_USAGE;
+    ctl->client.on_wait = on_wait;
+    ctl->client.data = &progress;
+    rv = pms_ctl_call(ctl, "POST", "/v1/arrays", body, &answer);
+    json_decref(body);
+    if (rv != PMS_EXIT_DONE)
+        return rv;
+    if (ctl->json)
+        pms_ctl_print_json(answer);
+    else
+        printf("array %s serves: %s\n", pms_json_str(answer, "name", "?"), pms_json_str(answer, "url", "?"));
+    json_decref(answer);
+    return rv;
+}
+
+// ---- Delete, handover ----
+
+static int run_delete(struct pms_ctl *ctl, const struct pms_ctl_command *c, const struct pms_ctl_values *v)
+{
+    json_t *body, *answer = NULL;
+    char path[128];
+    int rv;
+
+    if (!pms_ctl_array_path(ctl->args[0], "", path, sizeof(path)))
+        return PMS_EXIT_USAGE;
+    body = json_object();
+    pms_json_set_bool(body, "force", pms_ctl_value(c, v, "force") != NULL);
+    rv = pms_ctl_call(ctl, "DELETE", path, body, &answer);
+    json_decref(body);
+    if (rv != PMS_EXIT_DONE)
+        return rv;
+    if (ctl->json)
+        pms_ctl_print_json(answer);
+    else
+        printf("array %s is deleted\n", ctl->args[0]);
+    json_decref(answer);
+    return rv;
+}
+
+static int run_handover(struct pms_ctl *ctl, const struct pms_ctl_command *c, const struct pms_ctl_values *v)
+{
+    const char *to = pms_ctl_value(c, v, "to");
+    json_t *body, *answer = NULL;
+    uint64_t ms = 0;
+    char path[128];
+    int rv;
+
+    if (!pms_ctl_array_path(ctl->args[0], "/handover", path, sizeof(path)))
+        return PMS_EXIT_USAGE;
+    body = json_object();
+    if (to != NULL)
+        pms_json_set_str(body, "to", to);
+    rv = pms_ctl_call(ctl, "POST", path, body, &answer);
+    json_decref(body);
+    if (rv != PMS_EXIT_DONE)
+        return rv;
+    pms_json_u64(answer, "took_ms", &ms);
+    if (ctl->json)
+        pms_ctl_print_json(answer);
+    else if (pms_json_bool(answer, "moved", true))
+        printf("array %s is now served by node %s (after %llu ms)\n", ctl->args[0],
+               pms_json_str(answer, "primary", "?"), (unsigned long long)ms);
+    else
+        printf("array %s is served by node %s already\n", ctl->args[0], pms_json_str(answer, "primary", "?"));
+    json_decref(answer);
+    return rv;
+}
+
+const struct pms_ctl_command pms_ctl_arrays[] = {
+    {"array",
+     "create",
+     "NAME",
+     1,
+     1,
+     "makes an array and waits until it serves",
+     {{"size", "S", true, false, "a multiple of 1 MiB: 512M, 20G, 1T"},
+      {"portal", "ADDR/LEN", true, false, "an address of its own, which moves with the primary"},
+      {"level", "raid1", false, false, "raid1 (default)"},
+      {"nodes", "A,B", false, false, "nodes that get a copy; the first one serves"},
+      {"copies", "N", false, false, "how many copies (default 2), where there is most room"},
+      {"brick", "NODE=PATH", false, true, "a file or block device for that node's copy"}},
+     run_create},
+    {"array", "list", "", 0, 0, "lists the arrays", {{0}}, run_list},
+    {"array", "show", "NAME", 1, 1, "shows one array", {{0}}, run_show},
+    {"array",
+     "delete",
+     "NAME",
+     1,
+     1,
+     "removes an array and its data",
+     {{"force", NULL, false, false, "even while initiators are connected or nodes are down"}},
+     run_delete},
+    {"array",
+     "handover",
+     "NAME",
+     1,
+     1,
+     "lets another node serve the array",
+     {{"to", "NODE", false, false, "which (default: the least busy one in sync)"}},
+     run_handover},
+    {0},
+};

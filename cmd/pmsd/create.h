@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Making and removing arrays, and leaving the cluster: the long operations' routes.
+#ifndef PMS_CMD_PMSD_CREATE_H
+#define PMS_CMD_PMSD_CREATE_H
+
+#include "cmd/pmsd/http.h"
+
+// POST /v1/arrays {"name", "level", "size_bytes", "portal": "ADDR/LEN", "nodes": [..] or "copies": N,
+// "bricks": {node: path}}. Answered with the array when it serves; on failure everything is taken back first.
+void pms_create_route(struct pms_req *req);
+// DELETE /v1/arrays/NAME {"force": bool}. Answered when the last brick is gone.
+void pms_delete_route(struct pms_req *req);
+// POST /v1/cluster/leave {"node": name; absent: this one}.
+void pms_leave_route(struct pms_req *req);
+
+#endif

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The control loop's end of the data loop: its events, and the connections that it wants.
+#include "cmd/pmsd/data.h"
+#include "base/check.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "cmd/pmsd/local.h"
+
+#include <stdlib.h>
+
+// ---- Connections ----
+
+struct dial {
+    struct pms_app *app;
+    uint64_t node;
+};
+
+static void on_dialled(void *data, int status, int fd)
+{
+    struct dial *d = data;
+
+    if (d->app->data != NULL)
+        pms_loop_link_dialled(d->app->data, d->node, status == 0 ? fd : status);
+    free(d);
+}
+
+static void link_want(struct pms_app *app, uint64_t node)
+{
+    struct dial *d = calloc(1, sizeof(*d));
+    int rv;
+
+    PMS_CHECK_MSG(d != NULL, "out of memory");
+    *d = (struct dial){app, node};
+    rv = pms_net_dial(app->net, node, PMS_CHANNEL_DATA, on_dialled, d, NULL);
+    if (rv != 0) {
+        free(d);
+        pms_loop_link_dialled(app->data, node, rv);
+    }
+}
+
+void pms_data_accept(void *data, uint64_t peer, int fd)
+{
+    struct pms_app *app = data;
+
+    pms_loop_link_accepted(app->data, peer, fd);
+}
+
+// ---- Handover ----
+
+struct handover {
+    struct pms_list link;
+    uint64_t array;
+    uint8_t slot;
+    pms_handover_cb cb;
+    void *data;
+};
+
+int pms_data_handover(struct pms_app *app, uint64_t array, uint8_t slot, pms_handover_cb cb, void *data)
+{
+    struct handover *h;
+    int rv;
+
+    if (app->data == NULL || pms_local_find(app, array) == NULL)
+        return PMS_ENOTFOUND;
+    h = calloc(1, sizeof(*h));
+    PMS_CHECK_MSG(h != NULL, "out of memory");
+    *h = (struct handover){.array = array, .slot = slot, .cb = cb, .data = data};
+    rv = pms_loop_handover(app->data, array, slot);
+    if (rv != 0) {
+        free(h);
+        return rv;
+    }
+    pms_list_add_tail(&app->handovers, &h->link);
+    return 0;
+}
+
+static void on_handover(struct pms_app *app, const struct pms_loop_event *ev)
+{
+    pms_list_for_each_safe (it, &app->handovers) {
+        struct handover *h = pms_list_entry(it, struct handover, link);
+
+        if (h->array != ev->array || h->slot != ev->slot)
+            continue;
+        pms_list_del(&h->link);
+        h->cb(h->data, ev->status);
+        free(h);
+        return;
+    }
+}
+
+// ---- Events ----
+
+static void on_event(struct pms_app *app, const struct pms_loop_event *ev)
+{
+    struct pms_local *a;
+
+    switch (ev->type) {
+    case PMS_LOOP_EV_LINK_WANT:
+        link_want(app, ev->node);
+        break;
+    case PMS_LOOP_EV_LINK_UP:
+        pms_log(PMS_LOG_INFO, "data link to node %s is up", pms_log_hexid(ev->node));
+        break;
+    case PMS_LOOP_EV_LINK_LOST:
+        pms_log(PMS_LOG_INFO, "data link to node %s is lost: %s", pms_log_hexid(ev->node),
+                pms_err_text(ev->status));
+        break;
+    case PMS_LOOP_EV_HANDOVER:
+        on_handover(app, ev);
+        break;
+    default:
+        a = pms_local_find(app, ev->array);
+        if (a != NULL)
+            pms_local_on_event(a, ev);
+        break;
+    }
+}
+
+static void on_readable(uv_poll_t *p, int status, int events)
+{
+    struct pms_app *app = p->data;
+    struct pms_loop_event ev;
+
+    (void)status;
+    (void)events;
+    while (app->data != NULL && pms_loop_event_next(app->data, &ev))
+        on_event(app, &ev);
+    pms_app_kick(app);
+}
+
+int pms_data_start(struct pms_app *app)
+{
+    struct pms_loop_config config = {.cluster_uuid = app->node.cluster, .self_node = app->node.id};
+    int rv = pms_loop_start(&config, &app->data);
+
+    if (rv != 0)
+        return rv;
+    PMS_CHECK(uv_poll_init(app->loop, &app->data_poll, pms_loop_event_fd(app->data)) == 0);
+    app->data_poll.data = app;
+    uv_poll_start(&app->data_poll, UV_READABLE, on_readable);
+    return 0;
+}
+
+static void on_poll_closed(uv_handle_t *h)
+{
+    struct pms_app *app = h->data;
+
+    pms_loop_stop(app->data);
+    app->data = NULL;
+    app->data_stopped(app);
+}
+
+void pms_data_stop(struct pms_app *app, void (*cb)(struct pms_app *app))
+{
+    pms_list_for_each_safe (it, &app->handovers) {
+        struct handover *h = pms_list_entry(it, struct handover, link);
+
+        pms_list_del(&h->link);
+        h->cb(h->data, PMS_ESHUTDOWN);
+        free(h);
+    }
+    app->data_stopped = cb;
+    uv_close((uv_handle_t *)&app->data_poll, on_poll_closed);
+}

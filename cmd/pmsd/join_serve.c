@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A member's side of cluster join: a stranger that proved to hold a token is put on the list of nodes and
+// told the cluster's key. The leader adds it to Raft afterwards (membership.c).
+#include "base/check.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cmd/pmsd/command.h"
+#include "cmd/pmsd/join.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define JOIN_MS 10000
+
+int pms_join_token_secret(void *data, const char *token_id, char secret[PMS_TOKEN_SECRET_SIZE])
+{
+    struct pms_app *app = data;
+    const json_t *token = app->state != NULL ? pms_state_token_json(app->state, token_id) : NULL;
+    const char *text = pms_json_str(token, "secret", "");
+    uint64_t expires_s = 0, used_by = 0;
+
+    if (strlen(text) + 1 != PMS_TOKEN_SECRET_SIZE)
+        return PMS_ENOTFOUND;
+    pms_json_u64(token, "expires_s", &expires_s);
+    // A used token still opens the door: its node may ask again when the answer was lost. The state decides.
+    if (pms_json_id(token, "used_by", &used_by) != 0 && (uint64_t)time(NULL) >= expires_s)
+        return PMS_ENOTFOUND;
+    strcpy(secret, text);
+    return 0;
+}
+
+struct join_serve {
+    struct pms_app *app;
+    struct pms_join *join;
+};
+
+static json_t *welcome(const struct pms_app *app)
+{
+    json_t *answer = json_object(), *list = json_array();
+    char id[PMS_UUID_TEXT_SIZE], key[2 * PMS_KEY_BYTES + 1];
+    struct pms_node_info node;
+
+    for (size_t c = 0; pms_state_node_next(app->state, &c, &node);) {
+        json_t *n = json_object();
+
+        pms_json_set_id(n, "id", node.id);
+        pms_json_set_str(n, "addr", node.addr);
+        json_array_append_new(list, n);
+    }
+    pms_json_set_bool(answer, "ok", true);
+    pms_json_set_str(answer, "cluster", pms_uuid_format(&app->node.cluster, id));
+    pms_json_set_str(answer, "name", pms_state_cluster_name(app->state));
+    pms_json_set_str(answer, "key", pms_hex_format(app->node.key, sizeof(app->node.key), key));
+    json_object_set_new(answer, "nodes", list);
+    explicit_bzero(key, sizeof(key));
+    return answer;
+}
+
+static void on_joined(void *data, int err, const char *text, const json_t *result)
+{
+    struct join_serve *s = data;
+    char peer[PMS_ADDR_TEXT_SIZE];
+    json_t *answer;
+
+    (void)result;
+    if (err == 0 && s->app->phase == PMS_APP_MEMBER) {
+        answer = welcome(s->app);
+        pms_log(PMS_LOG_INFO, "a node joins from %s", pms_addr_format(pms_join_peer(s->join), peer));
+    } else {
+        answer = json_object();
+        pms_json_set_bool(answer, "ok", false);
+        pms_json_set_str(answer, "error", pms_err_name(err));
+        pms_json_set_str(answer, "text", text);
+        pms_log(PMS_LOG_WARN, "a node that wants to join from %s is refused: %s",
+                pms_addr_format(pms_join_peer(s->join), peer), text);
+    }
+    pms_join_answer(s->join, answer);
+    json_decref(answer);
+    free(s);
+}
+
+void pms_join_serve(void *data, struct pms_join *join, const char *token_id, const json_t *request)
+{
+    static const char *const keys[] = {"id", "name", "addr", "role"};
+    struct join_serve *s = calloc(1, sizeof(*s));
+    json_t *cmd = pms_command_new("node_join");
+
+    PMS_CHECK_MSG(s != NULL, "out of memory");
+    *s = (struct join_serve){data, join};
+    // The state machine checks every field.
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (json_object_get(request, keys[i]) != NULL)
+            json_object_set(cmd, keys[i], json_object_get(request, keys[i]));
+    pms_json_set_str(cmd, "token", token_id);
+    pms_json_set_u64(cmd, "now_s", (uint64_t)time(NULL));
+    pms_command_propose(s->app, cmd, JOIN_MS, false, on_joined, s);
+}

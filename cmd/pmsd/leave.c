@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// cluster leave: primaries move away first, one by one; then the node is struck from the list; the leader
+// removes it from the Raft group last (membership.c), and the node itself finds out and forgets the cluster.
+#include "base/err.h"
+#include "base/json.h"
+#include "cmd/pmsd/create.h"
+#include "cmd/pmsd/gather.h"
+#include "cmd/pmsd/handover.h"
+#include "cmd/pmsd/task.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define GATHER_MS  800
+#define COMMAND_MS 10000
+#define LEAVE_MS   120000
+#define MOVE_NS    15000000000ull
+#define REMOVE_NS  15000000000ull
+
+enum { LEAVE_LOOK, LEAVE_MOVING, LEAVE_STRIKE, LEAVE_REMOVE };
+
+struct leave_task {
+    struct pms_task task;
+    char name[PMS_NAME_MAX + 1];
+    uint64_t id;
+    bool self;
+    struct pms_leave_step move;
+    struct pms_array_info moving;
+    uint64_t since_ns;
+};
+
+static void on_gathered(void *data, struct pms_gather *g)
+{
+    struct leave_task *l = data;
+    struct pms_node_info node;
+    char why[400] = "";
+    int rv;
+
+    if (l->task.ended)
+        goto out;
+    if (!g->quorum) {
+        pms_task_fail(&l->task, PMS_ENOQUORUM, "no quorum: leaving must be agreed; start the missing nodes");
+        goto out;
+    }
+    rv = pms_policy_leave_next(l->task.app->state, &g->view, l->name, &l->move, why, sizeof(why));
+    if (rv < 0) {
+        pms_task_fail(&l->task, rv, "%s", why);
+    } else if (rv == 0) {
+        if (pms_state_node_get_by_name(l->task.app->state, l->name, &node) == 0)
+            l->id = node.id;
+        l->task.stage = LEAVE_STRIKE;
+    } else if (pms_state_array_get(l->task.app->state, l->move.array_id, &l->moving) == 0) {
+        l->task.stage = LEAVE_MOVING;
+        l->since_ns = pms_clock_boot_ns();
+        pms_handover_ask(&l->task, &l->moving, (unsigned)l->move.to_slot);
+    }
+out:
+    pms_task_return(&l->task);
+}
+
+static bool in_raft(struct pms_app *app, uint64_t id)
+{
+    struct pms_raft_status st;
+
+    pms_raft_status_get(app->raft, &st);
+    for (unsigned i = 0; i < st.members_n; i++)
+        if (st.members[i].id == id)
+            return true;
+    return false;
+}
+
+static void leave_done(struct leave_task *l)
+{
+    json_t *body = json_object();
+
+    pms_json_set_str(body, "node", l->name);
+    pms_json_set_bool(body, "left", true);
+    pms_task_finish(&l->task, body);
+}
+
+static void moving_step(struct leave_task *l)
+{
+    struct pms_array_info info;
+
+    if (pms_state_array_get(l->task.app->state, l->move.array_id, &info) != 0 ||
+        info.primary != l->moving.primary)
+        l->task.stage = LEAVE_LOOK;
+    else if (pms_clock_boot_ns() - l->since_ns > MOVE_NS)
+        pms_task_fail(&l->task, -ETIMEDOUT,
+                      "array %s could not be handed over in time: nothing has changed, try again", info.name);
+}
+
+static void leave_step(struct pms_task *task)
+{
+    struct leave_task *l = (struct leave_task *)task;
+    json_t *cmd;
+
+    switch (task->stage) {
+    case LEAVE_LOOK:
+        pms_task_call(task);
+        pms_gather_start(task->app, GATHER_MS, on_gathered, l);
+        break;
+    case LEAVE_MOVING:
+        moving_step(l);
+        break;
+    case LEAVE_STRIKE:
+        task->stage = LEAVE_REMOVE;
+        l->since_ns = pms_clock_boot_ns();
+        cmd = pms_command_new("node_leave");
+        pms_json_set_str(cmd, "name", l->name);
+        pms_task_command(task, cmd, COMMAND_MS, NULL);
+        break;
+    default:
+        // The leaving node itself cannot always see its removal; it does not matter to it.
+        if (l->self || !in_raft(task->app, l->id) || pms_clock_boot_ns() - l->since_ns > REMOVE_NS)
+            leave_done(l);
+        break;
+    }
+}
+
+void pms_leave_route(struct pms_req *req)
+{
+    struct pms_app *app = pms_req_app(req);
+    const char *name = pms_json_str(pms_req_body(req), "node", app->node.name);
+    struct leave_task *l;
+
+    if (strlen(name) > PMS_NAME_MAX) {
+        pms_req_refuse(req, PMS_ENOTFOUND, "there is no such node");
+        return;
+    }
+    l = pms_task_start(app, req, "cluster leave", sizeof(*l), LEAVE_MS, leave_step, NULL);
+    strcpy(l->name, name);
+    l->self = strcmp(name, app->node.name) == 0;
+}

@@ -1,0 +1,557 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// One array's brick and its place in the data loop.
+//
+//          wanted: a slot here, phase creating        phase ready                  no slot any more, or
+//          deleting
+//   NONE ---------------------> CREATING -----> MADE -----------> OPENING -> OPEN --------------> CLOSING
+//                                  |              ^ (slot_zeroed is proposed)                        |
+//                                  +- failed: NONE, again later                                      v
+//                                                                     GONE <-------- DELETING <---- MADE
+//   (slot_removed is proposed while the state still has the slot)
+//
+// Configurations go to the data loop in the order in which they were applied, each one, with live = false
+// until everything that was committed at start has been applied.
+#include "cmd/pmsd/local.h"
+#include "base/check.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cmd/pmsd/command.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RETRY_NS   2000000000ull
+#define PROPOSE_MS 5000
+
+struct pms_local *pms_local_find(struct pms_app *app, uint64_t id)
+{
+    pms_list_for_each (it, &app->arrays) {
+        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
+
+        if (a->info.id == id)
+            return a;
+    }
+    return NULL;
+}
+
+struct pms_local *pms_local_find_by_name(struct pms_app *app, const char *name)
+{
+    pms_list_for_each (it, &app->arrays) {
+        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
+
+        if (a->in_state && strcmp(a->info.name, name) == 0)
+            return a;
+    }
+    return NULL;
+}
+
+bool pms_local_is_primary(const struct pms_local *a)
+{
+    return a->in_state && a->info.phase == PMS_ARRAY_READY && a->slot >= 0 && a->info.primary == a->slot;
+}
+
+bool pms_local_is_serving(const struct pms_local *a)
+{
+    return pms_local_is_primary(a) && a->brick == PMS_BRICK_OPEN && a->dp_known && a->dp.serving &&
+           a->dp.epoch == a->info.epoch;
+}
+
+// ---- To the data loop ----
+
+static void conf_make(const struct pms_array_info *info, struct pms_dp_conf *conf)
+{
+    memset(conf, 0, sizeof(*conf));
+    conf->epoch = info->epoch;
+    conf->primary = (uint8_t)info->primary;
+    conf->n_slots = (uint8_t)info->n_slots;
+    conf->in_sync = (uint8_t)info->in_sync;
+    for (unsigned i = 0; i < info->n_slots; i++) {
+        conf->node[i] = info->slots[i].node_id;
+        if (info->slots[i].in_sync)
+            conf->incarnation[i] = info->slots[i].incarnation;
+    }
+}
+
+// Kept by the data loop while the array is being opened; before that there is nothing to tell.
+static void conf_send(struct pms_local *a)
+{
+    struct pms_dp_conf conf;
+
+    if ((a->brick != PMS_BRICK_OPEN && a->brick != PMS_BRICK_OPENING) || a->info.phase != PMS_ARRAY_READY ||
+        a->slot < 0)
+        return;
+    conf_make(&a->info, &conf);
+    pms_loop_conf(a->app->data, a->info.id, &conf, a->app->caught_up);
+}
+
+static void brick_describe(const struct pms_local *a, struct pms_loop_brick *b)
+{
+    struct pms_state *st = a->app->state;
+
+    memset(b, 0, sizeof(*b));
+    snprintf(b->path, sizeof(b->path), "%s", a->path);
+    b->init.array = a->info.id;
+    b->init.self_slot = (uint8_t)a->slot;
+    b->init.size_bytes = a->info.size_bytes;
+    b->init.region_bytes = a->info.region_bytes;
+    b->init.timing = pms_dp_timing_default;
+    b->init.timing.heartbeat = (uint32_t)pms_state_setting(st, PMS_SET_HEARTBEAT_MS);
+    b->init.timing.promise = (uint32_t)pms_state_setting(st, PMS_SET_PROMISE_MS);
+    b->init.timing.lease = (uint32_t)pms_state_setting(st, PMS_SET_LEASE_MS);
+    b->init.timing.eject_dead = (uint32_t)pms_state_setting(st, PMS_SET_EJECT_DEAD_MS);
+    b->init.timing.eject_slow = (uint32_t)pms_state_setting(st, PMS_SET_EJECT_SLOW_MS);
+}
+
+static void brick_failed(struct pms_local *a, enum pms_brick_step back_to, int err, const char *what)
+{
+    if (a->brick_err != err)
+        pms_log(PMS_LOG_ERROR, "array %s: brick %s could not be %s: %s", a->info.name, a->path, what,
+                pms_err_text(err));
+    a->brick = back_to;
+    a->brick_err = err;
+    a->retry_ns = pms_clock_boot_ns() + RETRY_NS;
+}
+
+static void brick_create(struct pms_local *a)
+{
+    struct pms_loop_brick b;
+    int rv;
+
+    brick_describe(a, &b);
+    a->progress_done = a->progress_total = 0;
+    // While the array is created all bricks are zero, so that none differs; later a new one must be filled.
+    rv = pms_loop_brick_create(a->app->data, &b, pms_id_random(), a->info.phase != PMS_ARRAY_CREATING);
+    if (rv == 0)
+        a->brick = PMS_BRICK_CREATING;
+    else
+        brick_failed(a, PMS_BRICK_NONE, rv, "created");
+}
+
+static void brick_open(struct pms_local *a)
+{
+    struct pms_loop_brick b;
+    int rv;
+
+    brick_describe(a, &b);
+    rv = pms_loop_array_open(a->app->data, &b);
+    if (rv != 0) {
+        brick_failed(a, PMS_BRICK_MADE, rv, "opened");
+        return;
+    }
+    a->brick = PMS_BRICK_OPENING;
+    a->dp_known = false;
+    conf_send(a);
+}
+
+static void brick_delete(struct pms_local *a)
+{
+    struct pms_loop_brick b;
+    int rv;
+
+    brick_describe(a, &b);
+    rv = pms_loop_brick_delete(a->app->data, &b);
+    if (rv == 0)
+        a->brick = PMS_BRICK_DELETING;
+    else
+        brick_failed(a, PMS_BRICK_MADE, rv, "removed");
+}
+
+// ---- Proposals about the brick ----
+
+// The answer finds the array by its id: it may be gone by then.
+struct proposal {
+    struct pms_app *app;
+    uint64_t array;
+    enum pms_dp_transition kind; // of a transition
+    uint64_t epoch;              // likewise
+};
+
+static struct proposal *proposal_new(struct pms_local *a)
+{
+    struct proposal *p = calloc(1, sizeof(*p));
+
+    PMS_CHECK_MSG(p != NULL, "out of memory");
+    p->app = a->app;
+    p->array = a->info.id;
+    return p;
+}
+
+static void on_brick_told(void *data, int err, const char *text, const json_t *result)
+{
+    struct proposal *p = data;
+    struct pms_local *a = pms_local_find(p->app, p->array);
+
+    (void)result;
+    free(p);
+    if (a == NULL)
+        return;
+    a->zeroed_out = a->removed_out = false;
+    if (err != 0) {
+        pms_log(PMS_LOG_WARN, "array %s: %s", a->info.name, text);
+        a->retry_ns = pms_clock_boot_ns() + RETRY_NS;
+    }
+}
+
+static void brick_propose(struct pms_local *a, const char *op, uint64_t incarnation)
+{
+    json_t *cmd = pms_command_new(op);
+
+    pms_json_set_id(cmd, "array", a->info.id);
+    pms_json_set_u64(cmd, "slot", (uint64_t)a->slot);
+    if (incarnation != 0)
+        pms_json_set_id(cmd, "incarnation", incarnation);
+    pms_command_propose(a->app, cmd, PROPOSE_MS, false, on_brick_told, proposal_new(a));
+}
+
+// ---- The steps ----
+
+static bool wants_brick(const struct pms_local *a)
+{
+    return a->in_state && a->slot >= 0 && a->info.phase != PMS_ARRAY_DELETING &&
+           a->app->phase == PMS_APP_MEMBER;
+}
+
+static void step_towards_open(struct pms_local *a)
+{
+    const struct pms_slot_info *slot = &a->info.slots[a->slot];
+
+    switch (a->brick) {
+    case PMS_BRICK_NONE:
+    case PMS_BRICK_GONE:
+        // Only what is certainly committed makes or opens anything.
+        if (!a->app->caught_up)
+            break;
+        if (slot->zeroed)
+            a->brick = PMS_BRICK_MADE;
+        else
+            brick_create(a);
+        if (a->brick != PMS_BRICK_MADE)
+            break;
+        // fall through
+    case PMS_BRICK_MADE:
+        if (a->info.phase == PMS_ARRAY_READY) {
+            brick_open(a);
+        } else if (!slot->zeroed && !a->zeroed_out && a->incarnation != 0) {
+            a->zeroed_out = true;
+            brick_propose(a, "array_slot_zeroed", a->incarnation);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+static void step_towards_gone(struct pms_local *a)
+{
+    bool deleting = a->app->phase == PMS_APP_MEMBER && a->app->caught_up;
+
+    switch (a->brick) {
+    case PMS_BRICK_OPEN:
+        if (!pms_local_unserve(a))
+            break;
+        if (pms_loop_array_close(a->app->data, a->info.id) == 0)
+            a->brick = PMS_BRICK_CLOSING;
+        break;
+    case PMS_BRICK_NONE:
+    case PMS_BRICK_MADE:
+        if (deleting)
+            brick_delete(a);
+        break;
+    case PMS_BRICK_GONE:
+        if (deleting && a->in_state && a->slot >= 0 && !a->removed_out) {
+            a->removed_out = true;
+            brick_propose(a, "array_slot_removed", 0);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+void pms_local_step(struct pms_local *a)
+{
+    if (pms_clock_boot_ns() < a->retry_ns)
+        return;
+    if (wants_brick(a))
+        step_towards_open(a);
+    else
+        step_towards_gone(a);
+    if (wants_brick(a))
+        pms_local_serve(a);
+}
+
+// ---- From the data loop ----
+
+static void on_created(struct pms_local *a, const struct pms_loop_event *ev)
+{
+    if (ev->status != 0 && ev->status != PMS_EEXISTS) {
+        brick_failed(a, PMS_BRICK_NONE, ev->status, "created");
+        return;
+    }
+    a->brick = PMS_BRICK_MADE;
+    a->brick_err = 0;
+    a->incarnation = ev->incarnation;
+}
+
+static void on_open(struct pms_local *a, const struct pms_loop_event *ev)
+{
+    if (ev->status != 0) {
+        brick_failed(a, PMS_BRICK_MADE, ev->status, "opened");
+        return;
+    }
+    a->brick = PMS_BRICK_OPEN;
+    a->brick_err = 0;
+    a->incarnation = ev->incarnation;
+    conf_send(a);
+}
+
+static void on_deleted(struct pms_local *a, const struct pms_loop_event *ev)
+{
+    // What is not ours stays where it is; it is not in the way of forgetting the array.
+    if (ev->status == 0 || ev->status == PMS_EIDENTITY || ev->status == PMS_EREFUSED) {
+        if (ev->status != 0)
+            pms_log(PMS_LOG_WARN, "array %s: %s is left alone: %s", a->info.name, a->path,
+                    pms_err_text(ev->status));
+        a->brick = PMS_BRICK_GONE;
+        a->brick_err = 0;
+    } else {
+        brick_failed(a, PMS_BRICK_MADE, ev->status, "removed");
+    }
+}
+
+static void on_status(struct pms_local *a, const struct pms_loop_event *ev)
+{
+    bool was = a->dp_known && a->dp.serving;
+
+    if (ev->dp.resyncing != 0 && (!a->dp_known || a->dp.resyncing == 0)) {
+        a->resync_since_ns = pms_clock_boot_ns();
+        a->resync_first_done = ev->dp.resync_done;
+    }
+    a->dp = ev->dp;
+    a->dp_known = true;
+    if (was != a->dp.serving)
+        pms_log(PMS_LOG_INFO, "array %s: %s at epoch %llu", a->info.name,
+                a->dp.serving ? "serving" : "not serving", (unsigned long long)a->dp.epoch);
+}
+
+// The applied state decides; here only the place is freed for the next one.
+static void on_proposed(void *data, int err, const char *text, const json_t *result)
+{
+    struct proposal *p = data;
+    struct pms_local *a = pms_local_find(p->app, p->array);
+
+    (void)result;
+    if (a != NULL && a->proposals_out[p->kind] == p->epoch + 1)
+        a->proposals_out[p->kind] = 0;
+    if (a != NULL && err != 0)
+        pms_log(PMS_LOG_INFO, "array %s: transition from epoch %llu not made: %s", a->info.name,
+                (unsigned long long)p->epoch, text);
+    free(p);
+}
+
+static void on_propose(struct pms_local *a, const struct pms_loop_event *ev)
+{
+    static const char *const kinds[] = {"takeover", "refresh", "eject", "admit", "handover"};
+    json_t *cmd, *set;
+    struct proposal *p;
+
+    if (a->proposals_out[ev->propose.kind] == ev->propose.epoch + 1)
+        return;
+    a->proposals_out[ev->propose.kind] = ev->propose.epoch + 1;
+    a->app->transitions_proposed++;
+    cmd = pms_command_new("array_transition");
+    set = json_array();
+    pms_json_set_id(cmd, "array", a->info.id);
+    pms_json_set_str(cmd, "kind", kinds[ev->propose.kind]);
+    pms_json_set_u64(cmd, "epoch", ev->propose.epoch);
+    pms_json_set_u64(cmd, "primary", ev->propose.primary);
+    for (unsigned i = 0; i < PMS_SLOTS_MAX; i++) {
+        json_t *entry;
+
+        if ((ev->propose.in_sync & (1u << i)) == 0)
+            continue;
+        entry = json_object();
+        pms_json_set_u64(entry, "slot", i);
+        pms_json_set_id(entry, "incarnation", ev->propose.incarnation[i]);
+        json_array_append_new(set, entry);
+    }
+    json_object_set_new(cmd, "in_sync", set);
+    pms_log(PMS_LOG_INFO, "array %s: proposing %s from epoch %llu, primary slot %u, in sync 0x%x",
+            a->info.name, kinds[ev->propose.kind], (unsigned long long)ev->propose.epoch, ev->propose.primary,
+            ev->propose.in_sync);
+    p = proposal_new(a);
+    p->kind = ev->propose.kind;
+    p->epoch = ev->propose.epoch;
+    pms_command_propose(a->app, cmd, 1000, true, on_proposed, p);
+}
+
+void pms_local_on_event(struct pms_local *a, const struct pms_loop_event *ev)
+{
+    switch (ev->type) {
+    case PMS_LOOP_EV_BRICK_CREATED:
+        on_created(a, ev);
+        break;
+    case PMS_LOOP_EV_BRICK_PROGRESS:
+        a->progress_done = ev->progress.done;
+        a->progress_total = ev->progress.total;
+        break;
+    case PMS_LOOP_EV_BRICK_DELETED:
+        on_deleted(a, ev);
+        break;
+    case PMS_LOOP_EV_ARRAY_OPEN:
+        on_open(a, ev);
+        break;
+    case PMS_LOOP_EV_ARRAY_CLOSED:
+        a->brick = PMS_BRICK_MADE;
+        a->dp_known = false;
+        a->ring_in_loop = false;
+        break;
+    case PMS_LOOP_EV_STATUS:
+        on_status(a, ev);
+        break;
+    case PMS_LOOP_EV_PROPOSE:
+        on_propose(a, ev);
+        break;
+    case PMS_LOOP_EV_BRICK_ERROR:
+        a->brick_err = ev->status;
+        pms_log(PMS_LOG_ERROR, "array %s: I/O error of brick %s: %s", a->info.name, a->path,
+                pms_err_text(ev->status));
+        break;
+    default:
+        pms_local_serve_event(a, ev);
+        break;
+    }
+    pms_local_step(a);
+}
+
+// ---- From the state ----
+
+static struct pms_local *array_add(struct pms_app *app, const struct pms_array_info *info)
+{
+    struct pms_local *a = calloc(1, sizeof(*a));
+
+    PMS_CHECK_MSG(a != NULL, "out of memory");
+    a->app = app;
+    a->info.id = info->id;
+    a->slot = -1;
+    pms_list_add_tail(&app->arrays, &a->link);
+    return a;
+}
+
+// Paddings included: the records are zeroed before they are filled in.
+static bool info_same(const struct pms_array_info *x, const struct pms_array_info *y)
+{
+    return memcmp(x, y, sizeof(*x)) == 0;
+}
+
+static void array_take(struct pms_local *a, const struct pms_array_info *info)
+{
+    int slot = pms_array_slot_of(info, a->app->node.id);
+    bool changed = !info_same(&a->info, info);
+
+    a->in_state = true;
+    if (!changed)
+        return;
+    if (a->info.primary != info->primary && info->primary == slot && slot >= 0 && a->app->caught_up) {
+        a->takeovers++;
+        a->app->takeovers_seen++;
+    }
+    a->info = *info;
+    // The slot's number and path are still needed for closing and removing when the slot itself is gone.
+    if (slot >= 0) {
+        a->slot = slot;
+        if (info->slots[slot].brick[0] != '\0')
+            snprintf(a->path, sizeof(a->path), "%s", info->slots[slot].brick);
+        else
+            snprintf(a->path, sizeof(a->path), "%s/%s.brick", a->app->opt.brick_dir, info->name);
+    } else {
+        a->in_state = false;
+    }
+    conf_send(a);
+}
+
+// Nothing of it is left here.
+static bool array_over(const struct pms_local *a)
+{
+    return !a->in_state && a->brick == PMS_BRICK_GONE && a->at == NULL;
+}
+
+static void arrays_sweep(struct pms_app *app)
+{
+    pms_list_for_each_safe (it, &app->arrays) {
+        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
+
+        if (!array_over(a))
+            continue;
+        pms_list_del(&a->link);
+        free(a);
+    }
+}
+
+void pms_locals_sync(struct pms_app *app)
+{
+    struct pms_array_info info;
+
+    if (app->data == NULL)
+        return; // a witness
+    pms_list_for_each (it, &app->arrays) {
+        pms_list_entry(it, struct pms_local, link)->in_state = false;
+    }
+    for (size_t c = 0; memset(&info, 0, sizeof(info)), pms_state_array_next(app->state, &c, &info);) {
+        struct pms_local *a = pms_local_find(app, info.id);
+
+        if (a == NULL && pms_array_slot_of(&info, app->node.id) < 0)
+            continue;
+        if (a == NULL)
+            a = array_add(app, &info);
+        array_take(a, &info);
+    }
+    pms_list_for_each_safe (it, &app->arrays) {
+        pms_local_step(pms_list_entry(it, struct pms_local, link));
+    }
+    arrays_sweep(app);
+}
+
+void pms_locals_live(struct pms_app *app)
+{
+    pms_list_for_each (it, &app->arrays) {
+        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
+
+        conf_send(a);
+        pms_local_step(a);
+    }
+}
+
+void pms_locals_tick(struct pms_app *app)
+{
+    uint64_t now = pms_clock_boot_ns();
+
+    pms_list_for_each (it, &app->arrays) {
+        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
+
+        pms_local_lease_watch(a, now);
+        pms_local_sessions_tick(a, now);
+        pms_local_step(a);
+    }
+    arrays_sweep(app);
+}
+
+bool pms_locals_shutdown(struct pms_app *app)
+{
+    bool all = true;
+
+    pms_list_for_each_safe (it, &app->arrays) {
+        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
+
+        if (!pms_local_unserve(a)) {
+            all = false;
+            continue;
+        }
+        // What is open in the data loop goes with it.
+        pms_list_del(&a->link);
+        free(a);
+    }
+    return all;
+}

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Being a member: opening all rooms with this node's identity, feeding the agreed state, and closing them
+// again.
+//
+//   start: guard, listener, control RPC, data loop, Raft (which replays the log into the state)
+//   stop:  tasks end, targets go down (address first), data loop, Raft, RPC, listener, guard, state
+#include "cmd/pmsd/member.h"
+#include "base/check.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cmd/pmsd/local.h"
+#include "cmd/pmsd/data.h"
+#include "cmd/pmsd/handover.h"
+#include "cmd/pmsd/task.h"
+#include "cmd/pmsd/join.h"
+#include "cmd/pmsd/membership.h"
+#include "cmd/pmsd/report.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- The state machine's driver ----
+
+static void on_applied(struct pms_app *app)
+{
+    if (app->members != NULL)
+        pms_members_note_addresses(app);
+    pms_locals_sync(app);
+    pms_app_kick(app);
+}
+
+// What an applied command means for a running target beyond the new state.
+static void session_effects(struct pms_app *app, const char *command, size_t len, const char *result)
+{
+    json_t *cmd, *res;
+    struct pms_local *a;
+    uint64_t tsih = 0, id;
+    const char *array;
+
+    if (memmem(command, len, "session_expire", 14) == NULL)
+        return;
+    cmd = json_loadb(command, len, 0, NULL);
+    res = json_loads(result, 0, NULL);
+    array = pms_json_str(cmd, "array", "");
+    if (strcmp(pms_json_str(cmd, "op", ""), "session_expire") == 0 && pms_json_bool(res, "ok", false) &&
+        pms_json_u64(cmd, "tsih", &tsih) == 0) {
+        a = pms_id_parse(array, &id) == 0 ? pms_local_find(app, id) : pms_local_find_by_name(app, array);
+        if (a != NULL)
+            pms_local_session_gone(a, (uint16_t)tsih);
+    }
+    json_decref(cmd);
+    json_decref(res);
+}
+
+static void on_apply(void *data, const char *command, size_t len, uint64_t index, char **result)
+{
+    struct pms_app *app = data;
+
+    while (len > 0 && (command[len - 1] == '\0' || command[len - 1] == ' '))
+        len--;
+    *result = pms_state_apply(app->state, command, len, index);
+    session_effects(app, command, len, *result);
+    on_applied(app);
+}
+
+static int on_snapshot(void *data, char **buf, size_t *len)
+{
+    struct pms_app *app = data;
+
+    *buf = pms_state_encode(app->state, len);
+    return 0;
+}
+
+static int on_restore(void *data, const char *buf, size_t len)
+{
+    struct pms_app *app = data;
+    struct pms_state *fresh;
+    int rv = pms_state_decode(buf, len, &fresh);
+
+    if (rv != 0) {
+        pms_log(PMS_LOG_ERROR, "a snapshot cannot be used: %s", pms_err_text(rv));
+        return PMS_ECORRUPT;
+    }
+    pms_state_destroy(app->state);
+    app->state = fresh;
+    on_applied(app);
+    return 0;
+}
+
+static void on_leader(void *data, uint64_t leader, bool is_self)
+{
+    struct pms_app *app = data;
+    struct pms_node_info node;
+
+    if (leader == 0)
+        pms_log(PMS_LOG_INFO, "no Raft leader is known");
+    else if (is_self)
+        pms_log(PMS_LOG_INFO, "this node is Raft leader");
+    else
+        pms_log(PMS_LOG_INFO, "Raft leader is node %s",
+                pms_state_node_get(app->state, leader, &node) == 0 ? node.name : pms_log_hexid(leader));
+    pms_app_kick(app);
+}
+
+static void on_ready(void *data)
+{
+    pms_app_kick(data);
+}
+
+static void on_caught_up(void *data)
+{
+    struct pms_app *app = data;
+
+    pms_log(PMS_LOG_INFO, "the cluster state is up to date");
+    app->caught_up = true;
+    pms_locals_live(app);
+    pms_app_kick(app);
+}
+
+static void on_fatal(void *data, const char *text)
+{
+    pms_log(PMS_LOG_ERROR, "Raft cannot go on: %s", text);
+    pms_app_quit(data, 1);
+}
+
+// ---- The listener's questions ----
+
+static int on_resolve(void *data, uint64_t id, struct sockaddr_storage *addr)
+{
+    struct pms_app *app = data;
+    struct pms_node_info node;
+
+    if (app->state != NULL && pms_state_node_get(app->state, id, &node) == 0)
+        return pms_addr_parse(node.addr, PMS_PORT_NODE, addr) == 0 ? 0 : PMS_ENOTFOUND;
+    for (unsigned i = 0; i < app->node.n_peers; i++) {
+        if (app->node.peers[i].id == id) {
+            *addr = app->node.peers[i].addr;
+            return 0;
+        }
+    }
+    return PMS_ENOTFOUND;
+}
+
+// ---- Start ----
+
+__attribute__((format(printf, 4, 5))) static int failed(char *why, size_t why_len, int err, const char *fmt,
+                                                        ...)
+{
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(why, why_len, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < why_len)
+        snprintf(why + n, why_len - (size_t)n, ": %s", pms_err_text(err));
+    return err;
+}
+
+static int net_start(struct pms_app *app, char *why, size_t why_len)
+{
+    struct pms_net_config config = {.listen = app->node.addr,
+                                    .data = app,
+                                    .resolve = on_resolve,
+                                    .on_data = app->node.witness ? NULL : pms_data_accept,
+                                    .token_secret = pms_join_token_secret,
+                                    .on_join = pms_join_serve};
+    char addr[PMS_ADDR_TEXT_SIZE];
+    int rv;
+
+    config.identity.cluster = app->node.cluster;
+    config.identity.node = app->node.id;
+    memcpy(config.identity.key, app->node.key, sizeof(config.identity.key));
+    rv = pms_net_open(app->loop, &config, &app->net);
+    explicit_bzero(config.identity.key, sizeof(config.identity.key));
+    if (rv != 0)
+        return failed(why, why_len, rv, "cannot listen on %s (this node's --addr)",
+                      pms_addr_format(&app->node.addr, addr));
+    rv = pms_rpc_open(app->loop, app->net, &app->rpc);
+    if (rv == 0)
+        rv = pms_rpc_serve(app->rpc, "local", pms_report_serve, app);
+    if (rv == 0)
+        rv = pms_rpc_serve(app->rpc, "member", pms_members_serve, app);
+    if (rv == 0)
+        rv = pms_rpc_serve(app->rpc, "handover", pms_handover_serve, app);
+    return rv == 0 ? 0 : failed(why, why_len, rv, "the control channel cannot be opened");
+}
+
+static int raft_start(struct pms_app *app, bool bootstrap, char *why, size_t why_len)
+{
+    char dir[4096];
+    struct pms_raft_config config = {.id = app->node.id,
+                                     .dir = dir,
+                                     .net = app->net,
+                                     .rpc = app->rpc,
+                                     .data = app,
+                                     .apply = on_apply,
+                                     .snapshot = on_snapshot,
+                                     .restore = on_restore,
+                                     .on_leader = on_leader,
+                                     .on_ready = on_ready,
+                                     .on_caught_up = on_caught_up,
+                                     .on_fatal = on_fatal};
+    int rv;
+
+    pms_node_dir_log(app->opt.state_dir, dir, sizeof(dir));
+    rv = pms_raft_open(app->loop, &config, &app->raft);
+    if (rv != 0)
+        return failed(why, why_len, rv, "Raft's log in %s cannot be used", dir);
+    if (bootstrap) {
+        rv = pms_raft_bootstrap(app->raft);
+        if (rv != 0)
+            return failed(why, why_len, rv, "Raft's log in %s cannot be begun", dir);
+    }
+    rv = pms_raft_start(app->raft);
+    if (rv != 0)
+        return failed(why, why_len, rv, "Raft's log in %s cannot be read", dir);
+    return 0;
+}
+
+int pms_member_start(struct pms_app *app, bool bootstrap, char *why, size_t why_len)
+{
+    int rv = 0;
+
+    PMS_CHECK(app->phase == PMS_APP_IDLE && app->node.member);
+    app->phase = PMS_APP_MEMBER;
+    app->state = pms_state_create();
+    app->caught_up = false;
+    app->member_since_ns = pms_clock_boot_ns();
+    app->members = pms_members_create(app);
+    if (!app->node.witness) {
+        rv = pms_guard_open(app->loop, NULL, &app->guard);
+        if (rv != 0)
+            return failed(why, why_len, rv, "the guard process cannot be started");
+        rv = pms_data_start(app);
+        if (rv != 0)
+            return failed(why, why_len, rv, "the data loop cannot be started%s",
+                          rv == -ENOSYS || rv == -EPERM ? " (it needs io_uring)" : "");
+    }
+    rv = net_start(app, why, why_len);
+    if (rv == 0)
+        rv = raft_start(app, bootstrap, why, why_len);
+    return rv;
+}
+
+// ---- Stop: each step when the one before is over ----
+
+static void stop_done(struct pms_app *app)
+{
+    void (*cb)(struct pms_app *) = app->stopped;
+
+    pms_state_destroy(app->state);
+    app->state = NULL;
+    pms_members_destroy(app->members);
+    app->members = NULL;
+    app->phase = PMS_APP_IDLE;
+    app->stopped = NULL;
+    cb(app);
+}
+
+static void on_guard_closed(void *data)
+{
+    struct pms_app *app = data;
+
+    app->guard = NULL;
+    stop_done(app);
+}
+
+static void on_net_closed(void *data)
+{
+    struct pms_app *app = data;
+
+    app->net = NULL;
+    if (app->guard != NULL)
+        pms_guard_close(app->guard, on_guard_closed, app);
+    else
+        stop_done(app);
+}
+
+static void on_rpc_closed(void *data)
+{
+    struct pms_app *app = data;
+
+    app->rpc = NULL;
+    if (app->net != NULL)
+        pms_net_close(app->net, on_net_closed, app);
+    else
+        on_net_closed(app);
+}
+
+static void on_raft_closed(void *data)
+{
+    struct pms_app *app = data;
+
+    app->raft = NULL;
+    if (app->rpc != NULL)
+        pms_rpc_close(app->rpc, on_rpc_closed, app);
+    else
+        on_rpc_closed(app);
+}
+
+static void on_data_stopped(struct pms_app *app)
+{
+    if (app->raft != NULL)
+        pms_raft_close(app->raft, on_raft_closed, app);
+    else
+        on_raft_closed(app);
+}
+
+void pms_member_stop_step(struct pms_app *app)
+{
+    if (app->phase != PMS_APP_STOPPING || app->stop_closing)
+        return;
+    if (app->data != NULL && !pms_locals_shutdown(app))
+        return;
+    app->stop_closing = true;
+    if (app->data != NULL)
+        pms_data_stop(app, on_data_stopped);
+    else
+        on_data_stopped(app);
+}
+
+void pms_member_stop(struct pms_app *app, void (*cb)(struct pms_app *app))
+{
+    app->stopped = cb;
+    if (app->phase == PMS_APP_IDLE) {
+        app->stopped = NULL;
+        cb(app);
+        return;
+    }
+    if (app->phase == PMS_APP_STOPPING)
+        return; // the newest cb is told
+    app->phase = PMS_APP_STOPPING;
+    app->stop_closing = false;
+    pms_tasks_end(app);
+    pms_app_kick(app);
+}
+
+// ---- Leaving ----
+
+int pms_member_forget(struct pms_app *app)
+{
+    struct pms_node_file fresh = {.id = pms_id_random()};
+    int rv = pms_node_file_save(app->opt.state_dir, &fresh);
+
+    // First the identity: a log without it is wiped before the next use, an identity without log is none.
+    if (rv != 0)
+        return rv;
+    explicit_bzero(app->node.key, sizeof(app->node.key));
+    app->node = fresh;
+    return pms_node_dir_wipe_log(app->opt.state_dir);
+}
+
+static void on_left(struct pms_app *app)
+{
+    int rv = pms_member_forget(app);
+
+    if (rv != 0) {
+        pms_log(PMS_LOG_ERROR, "the state directory %s could not be cleared: %s", app->opt.state_dir,
+                pms_err_text(rv));
+        pms_app_quit(app, 1);
+        return;
+    }
+    pms_log(PMS_LOG_INFO, "this node is in no cluster and waits for pmsctl cluster init or join");
+}
+
+void pms_member_leave(struct pms_app *app)
+{
+    pms_member_stop(app, on_left);
+}

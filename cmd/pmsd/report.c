@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What this node itself knows of its arrays, as JSON.
+#include "cmd/pmsd/report.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "cmd/pmsd/local.h"
+
+static const char *step_name(enum pms_brick_step step)
+{
+    static const char *const names[] = {"none", "creating", "made",     "opening",
+                                        "open", "closing",  "deleting", "gone"};
+
+    return names[step];
+}
+
+// How far the resync is, and how long it will still take at the pace it had so far.
+static void resync_put(json_t *obj, const struct pms_local *a, const struct pms_dp_status *dp)
+{
+    uint64_t now = pms_clock_boot_ns(), done, elapsed_ms;
+
+    pms_json_set_bool(obj, "resyncing", dp->resyncing != 0);
+    if (dp->resyncing == 0)
+        return;
+    pms_json_set_u64(obj, "resync_slots", dp->resyncing);
+    pms_json_set_u64(obj, "resync_done", dp->resync_done);
+    pms_json_set_u64(obj, "resync_total", dp->resync_total);
+    pms_json_set_u64(obj, "resync_sent", dp->resync_sent);
+    pms_json_set_u64(obj, "percent", dp->resync_total > 0 ? dp->resync_done * 100 / dp->resync_total : 0);
+    if (dp->resync_done <= a->resync_first_done)
+        return;
+    done = dp->resync_done - a->resync_first_done;
+    elapsed_ms = (now - a->resync_since_ns) / 1000000;
+    pms_json_set_u64(obj, "eta_s",
+                     (uint64_t)((double)(dp->resync_total - dp->resync_done) / (double)done *
+                                (double)elapsed_ms / 1000.0) +
+                         1);
+}
+
+static json_t *array_report(const struct pms_local *a)
+{
+    json_t *obj = json_object();
+    struct pms_loop_array_stats stats;
+
+    pms_json_set_str(obj, "brick", step_name(a->brick));
+    pms_json_set_str(obj, "brick_path", a->path);
+    if (a->brick_err != 0) {
+        pms_json_set_str(obj, "brick_error", pms_err_name(a->brick_err));
+        pms_json_set_str(obj, "brick_error_text", pms_err_text(a->brick_err));
+    }
+    if (a->brick == PMS_BRICK_CREATING && a->progress_total > 0) {
+        pms_json_set_u64(obj, "zero_done", a->progress_done);
+        pms_json_set_u64(obj, "zero_total", a->progress_total);
+    }
+    pms_json_set_str(obj, "target", a->at != NULL ? pms_at_state_name(a->at_state) : "none");
+    if (a->at_err != 0)
+        pms_json_set_str(obj, "target_error", pms_err_text(a->at_err));
+    if (a->brick != PMS_BRICK_OPEN || !a->dp_known)
+        return obj;
+    pms_json_set_u64(obj, "epoch", a->dp.epoch);
+    pms_json_set_bool(obj, "serving", pms_local_is_serving(a));
+    pms_json_set_bool(obj, "leased", a->dp.leased);
+    // Events come only when something else changes too; progress here is at most 50 ms old.
+    if (pms_loop_array_stats_get(a->app->data, a->info.id, &stats) == 0)
+        resync_put(obj, a, &stats.dp);
+    return obj;
+}
+
+json_t *pms_report_make(struct pms_app *app)
+{
+    json_t *root = json_object(), *arrays = json_object();
+    char text[PMS_ID_TEXT_SIZE];
+
+    pms_json_set_bool(root, "hypervisor", app->hypervisor);
+    pms_list_for_each (it, &app->arrays) {
+        const struct pms_local *a = pms_list_entry(it, struct pms_local, link);
+
+        json_object_set_new(arrays, pms_id_format(a->info.id, text), array_report(a));
+    }
+    json_object_set_new(root, "arrays", arrays);
+    return root;
+}
+
+void pms_report_serve(void *data, uint64_t from, struct pms_rpc_request *request, const json_t *body)
+{
+    struct pms_app *app = data;
+    json_t *report = pms_report_make(app);
+
+    (void)from;
+    (void)body;
+    pms_rpc_answer(request, 0, report);
+    json_decref(report);
+}

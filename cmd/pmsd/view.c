@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The API's JSON of arrays, nodes and sessions.
+#include "cmd/pmsd/view.h"
+#include "base/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *pms_view_node_name(const struct pms_app *app, uint64_t id)
+{
+    static char name[PMS_NAME_MAX + 1];
+    struct pms_node_info node;
+
+    if (id == 0)
+        strcpy(name, "none");
+    else if (pms_state_node_get(app->state, id, &node) == 0)
+        strcpy(name, node.name);
+    else
+        pms_id_format(id, name);
+    return name;
+}
+
+// ---- Array ----
+
+static json_t *slot_view(const struct pms_app *app, const struct pms_gather *g,
+                         const struct pms_array_info *info, unsigned i)
+{
+    const struct pms_slot_info *s = &info->slots[i];
+    const json_t *r = pms_gather_array(g, s->node_id, info->id);
+    const char *brick = s->brick[0] != '\0' ? s->brick : pms_json_str(r, "brick_path", NULL);
+    json_t *slot = json_object();
+    uint64_t n;
+
+    pms_json_set_u64(slot, "slot", i);
+    pms_json_set_str(slot, "node", pms_view_node_name(app, s->node_id));
+    json_object_set_new(slot, "brick", brick != NULL ? json_string(brick) : json_null());
+    pms_json_set_bool(slot, "in_sync", s->in_sync);
+    pms_json_set_bool(slot, "zeroed", s->zeroed);
+    pms_json_set_bool(slot, "answers", r != NULL);
+    if (pms_json_str(r, "brick_error_text", NULL) != NULL)
+        pms_json_set_str(slot, "error", pms_json_str(r, "brick_error_text", ""));
+    if (pms_json_u64(r, "zero_total", &n) == 0)
+        pms_json_set_u64(slot, "zero_total", n);
+    if (pms_json_u64(r, "zero_done", &n) == 0)
+        pms_json_set_u64(slot, "zero_done", n);
+    return slot;
+}
+
+static void target_view(json_t *obj, const struct pms_array_info *info)
+{
+    json_t *portal = json_object();
+    char url[400];
+    bool v6 = strchr(info->portal_addr, ':') != NULL;
+
+    pms_json_set_str(portal, "addr", info->portal_addr);
+    pms_json_set_u64(portal, "prefix", info->portal_prefix);
+    pms_json_set_u64(portal, "port", info->portal_port);
+    json_object_set_new(obj, "portal", portal);
+    pms_json_set_str(obj, "iqn", info->iqn);
+    pms_json_set_str(obj, "serial", info->serial);
+    snprintf(url, sizeof(url), "iscsi://%s%s%s:%u/%s/%d", v6 ? "[" : "", info->portal_addr, v6 ? "]" : "",
+             (unsigned)info->portal_port, info->iqn, PMS_TGTD_LUN);
+    pms_json_set_str(obj, "url", url);
+}
+
+static void resync_view(json_t *obj, const json_t *report)
+{
+    json_t *resync = json_object();
+    uint64_t percent = 0, eta_s;
+
+    pms_json_u64(report, "percent", &percent);
+    pms_json_set_u64(resync, "percent", percent);
+    if (pms_json_u64(report, "eta_s", &eta_s) == 0)
+        pms_json_set_u64(resync, "eta_s", eta_s);
+    else
+        json_object_set_new(resync, "eta_s", json_null());
+    json_object_set_new(obj, "resync", resync);
+}
+
+static unsigned sessions_connected(const struct pms_app *app, const char *array)
+{
+    const json_t *list = pms_state_sessions_json(app->state, array), *session;
+    unsigned n = 0;
+    size_t i;
+
+    json_array_foreach (list, i, session) {
+        n += pms_json_bool(session, "connected", false) ? 1 : 0;
+    }
+    return n;
+}
+
+json_t *pms_view_array(const struct pms_app *app, const struct pms_gather *g,
+                       const struct pms_array_info *info)
+{
+    json_t *obj = json_object(), *in_sync = json_array(), *slots = json_array();
+    uint64_t primary = info->primary >= 0 ? info->slots[info->primary].node_id : 0;
+    const json_t *report = pms_gather_array(g, primary, info->id);
+    static const char *const phases[] = {"creating", "ready", "deleting"};
+
+    pms_json_set_str(obj, "name", info->name);
+    pms_json_set_id(obj, "id", info->id);
+    pms_json_set_str(obj, "level", info->level == PMS_ARRAY_RAID5 ? "raid5" : "raid1");
+    pms_json_set_u64(obj, "size_bytes", info->size_bytes);
+    pms_json_set_bool(obj, "write_cache", info->write_cache);
+    pms_json_set_str(obj, "phase", phases[info->phase]);
+    pms_json_set_u64(obj, "epoch", info->epoch);
+    json_object_set_new(obj, "primary",
+                        primary != 0 ? json_string(pms_view_node_name(app, primary)) : json_null());
+    for (unsigned i = 0; i < info->n_slots; i++) {
+        if (info->slots[i].in_sync)
+            json_array_append_new(in_sync, json_string(pms_view_node_name(app, info->slots[i].node_id)));
+        json_array_append_new(slots, slot_view(app, g, info, i));
+    }
+    json_object_set_new(obj, "in_sync", in_sync);
+    json_object_set_new(obj, "slots", slots);
+    pms_json_set_str(obj, "state", pms_health_name(pms_policy_array_health(info, &g->view)));
+    pms_json_set_bool(obj, "serving", pms_json_bool(report, "serving", false));
+    pms_json_set_str(obj, "target", pms_json_str(report, "target", "none"));
+    if (pms_json_str(report, "target_error", NULL) != NULL)
+        pms_json_set_str(obj, "target_error", pms_json_str(report, "target_error", ""));
+    if (pms_json_bool(report, "resyncing", false))
+        resync_view(obj, report);
+    else
+        json_object_set_new(obj, "resync", json_null());
+    target_view(obj, info);
+    pms_json_set_u64(obj, "sessions", sessions_connected(app, info->name));
+    return obj;
+}
+
+json_t *pms_view_arrays(const struct pms_app *app, const struct pms_gather *g)
+{
+    json_t *list = json_array();
+    struct pms_array_info info;
+
+    for (size_t c = 0; pms_state_array_next(app->state, &c, &info);)
+        json_array_append_new(list, pms_view_array(app, g, &info));
+    return list;
+}
+
+// ---- Nodes ----
+
+static const char *role_name(const struct pms_raft_status *st, uint64_t id)
+{
+    static const char *const names[] = {"none", "spare", "standby", "voter"};
+
+    for (unsigned i = 0; i < st->members_n; i++)
+        if (st->members[i].id == id)
+            return names[st->members[i].role];
+    return names[0];
+}
+
+json_t *pms_view_nodes(const struct pms_app *app, const struct pms_gather *g)
+{
+    json_t *list = json_array();
+    struct pms_raft_status st;
+
+    pms_raft_status_get(app->raft, &st);
+    for (unsigned i = 0; i < g->n_nodes; i++) {
+        const struct pms_gather_node *n = &g->nodes[i];
+        json_t *obj = json_object();
+
+        pms_json_set_str(obj, "name", n->info.name);
+        pms_json_set_id(obj, "id", n->info.id);
+        pms_json_set_str(obj, "addr", n->info.addr);
+        pms_json_set_str(obj, "role", n->info.witness ? "witness" : "data");
+        pms_json_set_str(obj, "state", n->answered ? "up" : "down");
+        pms_json_set_str(obj, "raft", role_name(&st, n->info.id));
+        pms_json_set_bool(obj, "leader", st.leader == n->info.id);
+        pms_json_set_bool(obj, "self", n->info.id == app->node.id);
+        json_array_append_new(list, obj);
+    }
+    return list;
+}
+
+// ---- Sessions ----
+
+json_t *pms_view_sessions(const struct pms_app *app)
+{
+    static const char *const keys[] = {"initiator", "isid", "tsih", "peer", "connected"};
+    json_t *out = json_array();
+    const json_t *list, *session;
+    struct pms_array_info info;
+    size_t i;
+
+    for (size_t c = 0; pms_state_array_next(app->state, &c, &info);) {
+        list = pms_state_sessions_json(app->state, info.name);
+        json_array_foreach (list, i, session) {
+            json_t *obj = json_object();
+            uint64_t node = 0;
+
+            pms_json_set_str(obj, "array", info.name);
+            for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
+                if (json_object_get(session, keys[k]) != NULL)
+                    json_object_set(obj, keys[k], json_object_get(session, keys[k]));
+            pms_json_id(session, "node", &node);
+            pms_json_set_str(obj, "node", pms_view_node_name(app, node));
+            json_array_append_new(out, obj);
+        }
+    }
+    return out;
+}
+
+// ---- The whole ----
+
+__attribute__((format(printf, 2, 3))) static void warn(json_t *list, const char *fmt, ...)
+{
+    char text[600];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    json_array_append_new(list, json_string(text));
+}
+
+static void array_warnings(json_t *list, const struct pms_app *app, const struct pms_gather *g,
+                           const struct pms_array_info *info)
+{
+    for (unsigned i = 0; i < info->n_slots; i++) {
+        const json_t *r = pms_gather_array(g, info->slots[i].node_id, info->id);
+        const char *brick = pms_json_str(r, "brick_error_text", NULL);
+        const char *target = pms_json_str(r, "target_error", NULL);
+
+        if (brick != NULL)
+            warn(list, "array %s: brick %s on node %s: %s", info->name, pms_json_str(r, "brick_path", "?"),
+                 pms_view_node_name(app, info->slots[i].node_id), brick);
+        if (target != NULL)
+            warn(list, "array %s: target or portal on node %s: %s", info->name,
+                 pms_view_node_name(app, info->slots[i].node_id), target);
+    }
+}
+
+static json_t *warnings(const struct pms_app *app, const struct pms_gather *g)
+{
+    json_t *list = json_array();
+    struct pms_array_info info;
+    unsigned data = 0;
+
+    for (size_t c = 0; pms_state_array_next(app->state, &c, &info);)
+        array_warnings(list, app, g, &info);
+    for (unsigned i = 0; i < g->n_nodes; i++) {
+        data += g->nodes[i].info.witness ? 0 : 1;
+        if (!g->nodes[i].info.witness && pms_json_bool(g->nodes[i].report, "hypervisor", false))
+            warn(list,
+                 "node %s runs in a virtual machine: if it is paused and goes on later, a read may be "
+                 "answered from "
+                 "before the pause; do not pause or live-migrate it while it serves",
+                 g->nodes[i].info.name);
+    }
+    if (g->n_nodes == 2)
+        warn(list,
+             "two nodes cannot outvote each other: everything stops when either is lost; add a witness%s",
+             data == 2 ? " (pmsctl cluster join ... --witness)" : " or a data node");
+    return list;
+}
+
+json_t *pms_view_status(const struct pms_app *app, const struct pms_gather *g)
+{
+    static const char *const kinds[] = {"healthy", "resyncing", "degraded",
+                                        "waiting", "no quorum", "no cluster"};
+    json_t *body = json_object(), *cluster = json_object();
+    struct pms_verdict verdict = {0};
+
+    pms_policy_verdict(app->state, &g->view, &verdict);
+    pms_json_set_str(body, "verdict", verdict.text);
+    pms_json_set_str(body, "next", verdict.next);
+    pms_json_set_str(body, "kind", kinds[verdict.kind]);
+    pms_json_set_bool(body, "quorum", g->quorum);
+    if (pms_state_has_cluster(app->state)) {
+        pms_json_set_str(cluster, "id", pms_state_cluster_id(app->state));
+        pms_json_set_str(cluster, "name", pms_state_cluster_name(app->state));
+    }
+    json_object_set_new(body, "cluster", cluster);
+    pms_json_set_str(body, "node", app->node.name);
+    json_object_set_new(body, "nodes", pms_view_nodes(app, g));
+    json_object_set_new(body, "arrays", pms_view_arrays(app, g));
+    json_object_set_new(body, "warnings", warnings(app, g));
+    return body;
+}
