@@ -14,6 +14,8 @@
  *  - Disk: a READ or WRITE is reported by pms_dp_disk_done when it is done. Disk writes may be reordered and
  * may be lost or torn until a FLUSH that was issued after their completion has completed. Offsets are
  * absolute in the brick.
+ *  - Brick: before it reads the metadata for pms_dp_create it locks the brick (no I/O of an earlier life is
+ * in flight any more) and flushes it, so that everything read later, metadata and data, is stable.
  *  - Links: each node dials each other node; requests go out on the own link and answers come back on it. A
  * link is FIFO from its link_up to its link_down; what was sent may be lost only if link_down follows. A
  * frame of an older link of the same peer is never delivered after a newer link of that peer was accepted. An

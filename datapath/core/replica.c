@@ -119,8 +119,9 @@ bool dp_fence_done(const struct pms_dp *dp, uint64_t epoch)
     pms_list_for_each (p, &dp->rep.rops) {
         const struct rop *r = pms_list_entry(p, struct rop, link);
 
-        if (r->state == ROP_DISK && r->f.epoch < epoch)
-            return false;
+        if (r->kind == ROP_WRITE && r->state != ROP_WAIT && r->f.epoch < epoch)
+            return false; /* also one that only waits for its flush: what is compared and found equal must be
+                             stable */
     }
     return true;
 }
@@ -421,7 +422,9 @@ static bool blocked(struct pms_dp *dp, const struct rop *r)
     for (const struct pms_list *p = r->link.prev; p != &dp->rep.rops; p = p->prev) {
         const struct rop *e = pms_list_entry(p, struct rop, link);
 
-        if (e->state != ROP_WRITTEN && (e->kind == ROP_WRITE || r->kind == ROP_WRITE) &&
+        if (e->state == ROP_WRITTEN && r->kind == ROP_WRITE)
+            continue; /* the disk keeps their order; a checksum waits until it is of stable data */
+        if ((e->kind == ROP_WRITE || r->kind == ROP_WRITE) &&
             overlap(e->f.offset, e->f.length, r->f.offset, r->f.length))
             return true;
     }

@@ -205,6 +205,9 @@ int pms_brick_open(const struct pms_brick_id *id, uint32_t wait_ms, atomic_bool 
     if (rc != 0)
         return rc;
     rc = size_get(b.fd, &device, &bytes);
+    /* What a killed process wrote may lie in a cache only; all that is read from here on counts as stable. */
+    if (rc == 0 && fdatasync(b.fd) != 0)
+        rc = -errno;
     if (rc == 0)
         rc = area_read(b.fd, &b.area);
     if (rc == -ENODATA)
