@@ -8,6 +8,7 @@
 //   - stored_term: the term of our last durable entry (leader). Until it is the current term,
 //   acknowledgements of
 //     followers are held, so libraft cannot commit an older term's entry by counting copies (Raft 5.4.2).
+//   - conf (guard_conf.h): the last committed configuration, which libraft looks for in the log only.
 //   - appends, installing: writes under way; meanwhile no election starts here.
 //
 // When a write fails: libraft's own reaction to that is not safe, so it never learns of it. The guard falls
@@ -16,6 +17,7 @@
 #include "consensus/raft/guard.h"
 #include "base/check.h"
 #include "base/list.h"
+#include "consensus/raft/guard_conf.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +43,10 @@ struct put {
     struct raft_io_snapshot_put *outer;
     struct pms_guard *guard;
     raft_index index;
-    raft_term term; // of the leader that sent it
-    bool install;   // replaces the log (a leader's snapshot), as opposed to one that we took
+    raft_term term;                // of the leader that sent it
+    struct raft_snapshot snapshot; // what is written
+    bool conf_own;                 // snapshot.configuration is ours
+    bool install;                  // replaces the log (a leader's snapshot), as opposed to one that we took
     struct pms_list list;
 };
 
@@ -66,6 +70,8 @@ struct pms_guard {
         candidate_term; // the same pair as libraft's acceptance of the message now in hand would set it; or 0
     raft_index candidate;
 
+    struct pms_conf_track conf;
+
     struct held_ack *acks;
     size_t acks_n;
 
@@ -82,6 +88,8 @@ static struct pms_guard *guard_of(struct raft_io *io)
 
 static void step_done(struct pms_guard *g)
 {
+    if (g->config.enabled && !g->failed && !g->closing)
+        pms_conf_track_follow(&g->conf, g->raft);
     if (g->config.on_step != NULL && !g->closing)
         g->config.on_step(g->config.data);
 }
@@ -93,22 +101,6 @@ static void fail(struct pms_guard *g, const char *what, int status)
     g->failed = true;
     if (g->config.on_fatal != NULL)
         g->config.on_fatal(g->config.data, what, status);
-}
-
-// The term of our entry at index, 0 if the log does not hold it. (struct raft_log is public, its accessors
-// are not.)
-static raft_term log_term_at(const struct raft_log *log, raft_index index)
-{
-    size_t n;
-
-    if (index != 0 && index == log->snapshot.last_index)
-        return log->snapshot.last_term;
-    if (log->size == 0)
-        return 0;
-    n = (log->back + log->size - log->front) % log->size;
-    if (index <= log->offset || index > log->offset + n)
-        return 0;
-    return log->entries[(log->front + (size_t)(index - log->offset - 1)) % log->size].term;
 }
 
 // The leader of term is known to have our log up to index.
@@ -210,12 +202,26 @@ static void on_tick(struct raft_io *inner)
 
     if (g->failed)
         return;
+    if (g->config.enabled)
+        pms_conf_track_started(&g->conf, g->raft);
     if (g->config.enabled && (g->appends > 0 || g->installing) && raft_state(g->raft) != RAFT_LEADER) {
         g->stats.ticks_skipped++;
         return;
     }
     g->tick(&g->io);
     step_done(g);
+}
+
+// A message that libraft shall not see: frees what it would have taken over.
+static void message_free(struct raft_message *m)
+{
+    if (m->type == RAFT_IO_APPEND_ENTRIES && m->append_entries.n_entries > 0) {
+        raft_free(m->append_entries.entries[0].batch);
+        raft_free(m->append_entries.entries);
+    } else if (m->type == RAFT_IO_INSTALL_SNAPSHOT) {
+        raft_configuration_close(&m->install_snapshot.conf);
+        raft_free(m->install_snapshot.data.base);
+    }
 }
 
 // Entries below our compacted log: all of them are committed here, and libraft would append them at the wrong
@@ -228,7 +234,7 @@ static void make_heartbeat(struct pms_guard *g, struct raft_append_entries *a)
     a->entries = NULL;
     a->n_entries = 0;
     a->prev_log_index = g->raft->commit_index;
-    a->prev_log_term = log_term_at(&g->raft->log, g->raft->commit_index);
+    a->prev_log_term = pms_log_term_at(&g->raft->log, g->raft->commit_index);
     g->stats.stale_dropped++;
 }
 
@@ -236,6 +242,7 @@ static void recv_append_entries(struct pms_guard *g, struct raft_message *m)
 {
     struct raft_append_entries *a = &m->append_entries;
     raft_index last;
+    int rv;
 
     if (a->n_entries > 0 && a->prev_log_index < g->raft->log.offset)
         make_heartbeat(g, a);
@@ -243,6 +250,12 @@ static void recv_append_entries(struct pms_guard *g, struct raft_message *m)
     if (a->leader_commit > last) { // Raft, figure 2: min(leaderCommit, index of last new entry)
         a->leader_commit = last;
         g->stats.commits_clamped++;
+    }
+    rv = pms_conf_track_rollback(&g->conf, g->raft, a);
+    if (rv != 0) {
+        message_free(m);
+        fail(g, "configuration", rv);
+        return;
     }
     g->candidate_term = a->term;
     g->candidate = last;
@@ -271,21 +284,9 @@ static void recv_snapshot(struct pms_guard *g, struct raft_message *m)
 {
     const struct raft_install_snapshot *s = &m->install_snapshot;
 
-    if (s->term >= g->raft->current_term && log_term_at(&g->raft->log, s->last_index) == s->last_term)
+    if (s->term >= g->raft->current_term && pms_log_term_at(&g->raft->log, s->last_index) == s->last_term)
         verified_raise(g, s->term, s->last_index);
     g->recv(&g->io, m);
-}
-
-// A message that libraft shall not see: frees what it would have taken over.
-static void message_free(struct raft_message *m)
-{
-    if (m->type == RAFT_IO_APPEND_ENTRIES && m->append_entries.n_entries > 0) {
-        raft_free(m->append_entries.entries[0].batch);
-        raft_free(m->append_entries.entries);
-    } else if (m->type == RAFT_IO_INSTALL_SNAPSHOT) {
-        raft_configuration_close(&m->install_snapshot.conf);
-        raft_free(m->install_snapshot.data.base);
-    }
 }
 
 static void on_recv(struct raft_io *inner, struct raft_message *m)
@@ -296,6 +297,8 @@ static void on_recv(struct raft_io *inner, struct raft_message *m)
         message_free(m);
         return;
     }
+    if (g->config.enabled)
+        pms_conf_track_started(&g->conf, g->raft);
     if (!g->config.enabled) {
         g->recv(&g->io, m);
     } else if (m->type == RAFT_IO_TIMEOUT_NOW && (g->appends > 0 || g->installing)) {
@@ -323,6 +326,57 @@ static int io_init(struct raft_io *io, raft_id id, const char *address)
     return rv;
 }
 
+static void loaded_free(struct raft_snapshot **snapshot, struct raft_entry *entries[], size_t *n_entries)
+{
+    void *batch = NULL;
+
+    for (size_t i = 0; i < *n_entries; i++) {
+        if ((*entries)[i].batch == batch)
+            continue;
+        batch = (*entries)[i].batch;
+        raft_free(batch);
+    }
+    raft_free(*entries);
+    *entries = NULL;
+    *n_entries = 0;
+    if (*snapshot == NULL)
+        return;
+    for (unsigned i = 0; i < (*snapshot)->n_bufs; i++)
+        raft_free((*snapshot)->bufs[i].base);
+    raft_free((*snapshot)->bufs);
+    raft_configuration_close(&(*snapshot)->configuration);
+    raft_free(*snapshot);
+    *snapshot = NULL;
+}
+
+// What the log that was loaded shows of the membership: is its last configuration surely committed, and are
+// we the only voter, who will lead at once without an election: then in a new term, voted for ourselves.
+static int loaded_conf(struct pms_guard *g, raft_term *term, raft_id *voted_for,
+                       const struct raft_snapshot *snapshot, raft_index start,
+                       const struct raft_entry *entries, size_t n)
+{
+    raft_index committed =
+        snapshot != NULL ? snapshot->index : 1; // what libraft takes for committed at start
+    struct pms_conf_history h;
+    int rv = pms_conf_history_read(snapshot, start, entries, n, &h);
+
+    if (rv != 0)
+        return rv;
+    if (pms_conf_is_sole_voter(&h.last, g->raft->id)) {
+        rv = g->inner->set_term(g->inner, *term + 1);
+        if (rv == 0)
+            rv = g->inner->set_vote(g->inner, g->raft->id);
+        if (rv == 0) {
+            *term += 1;
+            *voted_for = g->raft->id;
+        }
+    }
+    if (rv == 0)
+        pms_conf_track_load(&g->conf, &h, committed);
+    pms_conf_history_close(&h);
+    return rv;
+}
+
 static int io_load(struct raft_io *io, raft_term *term, raft_id *voted_for, struct raft_snapshot **snapshot,
                    raft_index *start_index, struct raft_entry *entries[], size_t *n_entries)
 {
@@ -337,7 +391,11 @@ static int io_load(struct raft_io *io, raft_term *term, raft_id *voted_for, stru
         g->stored_term = (*entries)[*n_entries - 1].term;
     else if (*snapshot != NULL)
         g->stored_term = (*snapshot)->term;
-    return 0;
+    if (g->config.enabled)
+        rv = loaded_conf(g, term, voted_for, *snapshot, *start_index, *entries, *n_entries);
+    if (rv != 0)
+        loaded_free(snapshot, entries, n_entries);
+    return rv;
 }
 
 static int io_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb recv)
@@ -485,11 +543,18 @@ static int io_truncate(struct raft_io *io, raft_index index)
     return g->failed ? 0 : rv;
 }
 
+static void put_free(struct put *p)
+{
+    if (p->conf_own)
+        raft_configuration_close(&p->snapshot.configuration);
+    free(p);
+}
+
 static void put_finish(struct put *p, int status)
 {
     struct raft_io_snapshot_put *outer = p->outer;
 
-    free(p);
+    put_free(p);
     outer->cb(outer, status);
 }
 
@@ -527,18 +592,22 @@ static int io_snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io
     p->outer = req;
     p->guard = g;
     p->index = snapshot->index;
+    p->snapshot = *snapshot;
+    if (g->config.enabled && trailing != 0 && g->raft->configuration_uncommitted_index != 0 &&
+        g->conf.committed_index == snapshot->configuration_index) // libraft puts the uncommitted one in
+        p->conf_own = pms_conf_copy(&g->conf.committed, &p->snapshot.configuration) == 0;
     p->term = g->raft->current_term;
     p->install = trailing == 0;
     req->cb = cb;
     if (!g->failed) {
         g->installing = g->installing || p->install;
-        rv = g->inner->snapshot_put(g->inner, trailing, &p->inner, snapshot, on_put);
+        rv = g->inner->snapshot_put(g->inner, trailing, &p->inner, &p->snapshot, on_put);
         if (rv == 0)
             return 0;
         if (p->install)
             g->installing = false;
         if (!g->config.enabled) {
-            free(p);
+            put_free(p);
             return rv;
         }
         fail(g, "snapshot", rv);
@@ -643,6 +712,7 @@ void pms_guard_destroy(struct pms_guard *guard)
     if (guard == NULL)
         return;
     acks_drop(guard);
+    pms_conf_track_close(&guard->conf);
     free(guard);
 }
 

@@ -9,6 +9,12 @@
 //   - a leader commits an old term's entry by counting copies, the Raft paper's figure 8 (524f735)
 //   - AppendEntries older than the compacted log crashes the process
 //   - elections begin while entries or a snapshot are still being written (634cb11, 4fbd3c0)
+//   - a lone voter that restarts leads again in the same term, so entries it lost and entries it writes anew
+//   look the
+//     same to a standby that has them: it starts in a new term
+//   - an uncommitted configuration is taken for a committed one at restart and in snapshots, and rolling it
+//   back crashes
+//     once the committed one is no longer in the log (fixed later by cowsql's configuration_last_snapshot)
 //   - a failed write crashes or confuses the library (0cac59c, a5cef60, 857e17e): here it is a clean stop
 // What it cannot cure: a leader needs a barrier of its own term before it serves (29bb302); node.c does that.
 #ifndef PMS_CONSENSUS_RAFT_GUARD_H
