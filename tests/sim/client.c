@@ -187,16 +187,24 @@ static void dispatch(struct sim *sim, struct command *cmd)
 
 static void think(struct sim *sim, struct client *c);
 
-static void command_done(struct sim *sim, struct command *cmd)
+static void command_end(struct sim *sim, struct command *cmd)
 {
     struct client *c = cmd->client;
 
     c->used[cmd - c->slots] = false;
     c->open--;
-    c->answered++;
-    if (cmd->final)
-        sim->clients.final_done += cmd->count;
     think(sim, c);
+}
+
+// The command was not answered. The client sends it again, or it is no more and another one takes its place.
+static void command_unanswered(struct sim *sim, struct command *cmd, uint64_t notice_ns)
+{
+    if (cmd->type == PMS_DP_WRITE && world_below(&sim->world, 100) < sim->plan.abandons) {
+        story(sim, "c%u dies and will not send its command again", cmd->client->index);
+        command_end(sim, cmd);
+    } else {
+        retry_later(sim, cmd, notice_ns);
+    }
 }
 
 static void note_read(struct sim *sim, struct node *n, struct attempt *a)
@@ -244,7 +252,10 @@ void client_complete(struct sim *sim, struct node *n, struct pms_dp_op *op, int 
     sim->clients.flushes += op->type == PMS_DP_FLUSH;
     if (cmd != NULL) {
         cmd->current = NULL;
-        command_done(sim, cmd);
+        cmd->client->answered++;
+        if (cmd->final)
+            sim->clients.final_done += cmd->count;
+        command_end(sim, cmd);
     }
 }
 
@@ -257,7 +268,7 @@ static void attempt_lost(struct sim *sim, struct attempt *a, const char *why, ui
     a->op.buf = NULL;
     give_up(sim, a, why);
     if (cmd != NULL)
-        retry_later(sim, cmd, notice_ns);
+        command_unanswered(sim, cmd, notice_ns);
 }
 
 void client_dropped(struct sim *sim, struct node *n, struct pms_dp_op *op)
@@ -293,7 +304,7 @@ static void on_look(struct sim *sim, uint64_t unused)
             if (primary == NULL || primary->index == a->node || epoch <= a->epoch)
                 continue;
             give_up(sim, a, "the portal moved");
-            retry_later(sim, cmd, world_range(&sim->world, SIM_MS, 10 * SIM_MS));
+            command_unanswered(sim, cmd, world_range(&sim->world, SIM_MS, 10 * SIM_MS));
         }
     world_call(&sim->world, 25 * SIM_MS, on_look, unused);
 }
@@ -313,10 +324,10 @@ static void choose(struct sim *sim, struct command *cmd)
         return;
     }
     cmd->count = 1 + (uint32_t)world_skewed(w, 0, sim->plan.sectors_max - 1);
-    if (world_chance(w, 1, 10))
+    if (world_chance(w, cmd->type == PMS_DP_READ ? 4 : 1, 16))
         spot = (uint32_t)world_below(w, sectors);
-    spot += (uint32_t)world_below(w, 4);
-    spot = spot > 2 ? spot - 2 : 0;
+    spot += (uint32_t)world_below(w, 5);
+    spot = spot > 3 ? spot - 3 : 0;
     cmd->sector = spot + cmd->count <= sectors ? spot : sectors - cmd->count;
 }
 
@@ -356,17 +367,27 @@ static void think(struct sim *sim, struct client *c)
     world_call(&sim->world, world_skewed(&sim->world, 0, 2 * c->think_us) * SIM_US, on_think, c->index);
 }
 
-void client_init(struct sim *sim)
+// The hot spots are somewhere else from now on, mostly at the borders of regions.
+static void on_move(struct sim *sim, uint64_t unused)
 {
     struct clients *cs = &sim->clients;
     struct world *w = &sim->world;
     uint32_t region = sim->region_bytes / PMS_SECTOR_BYTES;
 
-    cs->n = 2 + (unsigned)world_below(w, 2);
-    cs->final_next = sim->sectors;
-    for (int i = 0; i < 4; i++) // mostly at the borders of regions
+    for (int i = 0; i < 4; i++)
         cs->spot[i] = (uint32_t)world_below(w, sim->sectors / region) * region;
     cs->spot[3] = (uint32_t)world_below(w, sim->sectors);
+    world_call(w, world_range(w, 1, 2 * sim->plan.move_ms) * SIM_MS, on_move, unused);
+}
+
+void client_init(struct sim *sim)
+{
+    struct clients *cs = &sim->clients;
+    struct world *w = &sim->world;
+
+    cs->n = 2 + (unsigned)world_below(w, 2);
+    cs->final_next = sim->sectors;
+    on_move(sim, 0);
     for (unsigned i = 0; i < cs->n; i++)
         cs->c[i].index = i;
     client_resume(sim);

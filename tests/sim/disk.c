@@ -8,6 +8,8 @@
 
 #include "tests/sim/sim.h"
 
+#define LATENCY_MS_MAX 4000 // whatever is slow or stuck
+
 struct disk_request {
     struct sim_event ev;
     struct disk *disk;
@@ -155,6 +157,11 @@ static void land_flush(struct disk *d, uint64_t covers)
     }
 }
 
+void disk_sync(struct disk *d)
+{
+    land_flush(d, d->written);
+}
+
 // The device is done with the request.
 static void on_request(struct sim *sim, struct sim_event *ev)
 {
@@ -195,7 +202,12 @@ static uint64_t latency(struct sim *sim, struct disk *d, enum pms_dp_disk_type t
     us = us / 2 + world_below(w, us + 1);
     if (world_chance(w, p->disk_tail, 1000))
         us = us * (5 + world_below(w, 60));
-    return us * d->slow * SIM_US + world_below(w, SIM_US);
+    us *= d->slow;
+    if (world_chance(w, p->disk_stuck, 10000))
+        us += 1000 * world_skewed(w, 50, 2500);
+    if (us > LATENCY_MS_MAX * 1000)
+        us = LATENCY_MS_MAX * 1000;
+    return us * SIM_US + world_below(w, SIM_US);
 }
 
 void disk_submit(struct sim *sim, struct disk *d, const struct pms_dp_action *a)

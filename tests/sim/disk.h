@@ -30,6 +30,8 @@ void disk_deinit(struct disk *d);
 // Puts bytes onto the medium, stable: formatting, before time begins.
 void disk_fill(struct disk *d, uint64_t offset, const uint8_t *data, uint32_t length);
 void disk_peek(const struct disk *d, bool stable, uint64_t offset, uint8_t *out, uint32_t length);
+// All that was completed becomes stable: what a driver does before it believes what it reads from a brick.
+void disk_sync(struct disk *d);
 // The dp's disk action; takes over a->buf. The answer reaches the node's process as node_disk_done().
 void disk_submit(struct sim *sim, struct disk *d, const struct pms_dp_action *a);
 // The process died: its requests in flight land or not, and nobody is told. disk_busy() until they are over.

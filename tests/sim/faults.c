@@ -198,6 +198,66 @@ static void inflict(struct sim *sim, enum fault_kind kind)
     }
 }
 
+// ---- Ambushes. ----
+
+// arg: node << 8 | dice for what happens to it.
+static void on_ambush(struct sim *sim, uint64_t arg)
+{
+    struct node *n = &sim->nodes[arg >> 8];
+    uint64_t dice = arg & 0xff;
+
+    if (!sim->faults.active || !n->up)
+        return;
+    sim->faults.count++;
+    if (dice < 200) {
+        node_crash(sim, n, dice < 120);
+        node_restart_later(sim, n, world_skewed(&sim->world, 2, 150) * SIM_MS);
+    } else if (dice < 225) {
+        node_pause(sim, n, world_range(&sim->world, 100, 900) * SIM_MS);
+    } else {
+        cut_all(sim, n, true, dice < 240);
+    }
+}
+
+static void ambush(struct sim *sim, const struct node *n, uint64_t within_ns)
+{
+    world_call(&sim->world, world_skewed(&sim->world, 0, within_ns), on_ambush,
+               (uint64_t)n->index << 8 | world_below(&sim->world, 256));
+}
+
+void faults_on_frame(struct sim *sim, struct node *n, struct node *peer, uint8_t type)
+{
+    struct world *w = &sim->world;
+    unsigned of;
+
+    if (!sim->faults.active || sim->faults.ambush == 0)
+        return;
+    switch (type) {
+    case PMS_FRAME_PROMISE:
+    case PMS_FRAME_PROMISE_ACK:
+    case PMS_FRAME_MAP_ACK:
+        of = 1000;
+        break;
+    case PMS_FRAME_WRITE:
+    case PMS_FRAME_WRITE_ACK:
+    case PMS_FRAME_CLEAR:
+        of = 60000;
+        break;
+    default:
+        return;
+    }
+    if (world_chance(w, sim->faults.ambush, of))
+        ambush(sim, world_chance(w, 1, 2) ? n : peer, 6 * SIM_MS);
+}
+
+void faults_on_transition(struct sim *sim, struct node *n)
+{
+    struct world *w = &sim->world;
+
+    if (sim->faults.active && world_chance(w, sim->faults.ambush, 2000))
+        ambush(sim, world_chance(w, 1, 2) ? n : &sim->nodes[world_below(w, sim->n_nodes)], 60 * SIM_MS);
+}
+
 static void on_fault(struct sim *sim, uint64_t unused)
 {
     struct faults *f = &sim->faults;
@@ -228,6 +288,7 @@ void faults_init(struct sim *sim)
     f->active = true;
     f->gap_ms = gaps_ms[world_below(w, 7)];
     f->to_primary = (unsigned)world_below(w, 90);
+    f->ambush = world_chance(w, 1, 2) ? (unsigned)world_skewed(w, 10, 500) : 0;
     f->long_outages = (unsigned)world_below(w, 40);
     for (int k = 0; k < FAULT_KINDS; k++) {
         f->weight[k] = usual[k];

@@ -6,6 +6,7 @@
 #include "tests/sim/world.h"
 
 struct sim;
+struct node;
 
 enum fault_kind {
     FAULT_KILL,     // a process
@@ -31,10 +32,14 @@ struct faults {
     uint64_t gap_ms;       // mean time between two faults
     unsigned to_primary;   // percent that hit the primary
     unsigned long_outages; // percent
+    unsigned ambush;       // in 1,000 critical moments somebody concerned is hit at once
     unsigned count;
 };
 
 void faults_init(struct sim *sim);
+// Critical moments: n sent a frame to peer; the log has a new epoch, proposed by n.
+void faults_on_frame(struct sim *sim, struct node *n, struct node *peer, uint8_t type);
+void faults_on_transition(struct sim *sim, struct node *n);
 void faults_stop(struct sim *sim); // ends all: cuts heal, disks are fast, stopped and dead nodes run
 
 #endif

@@ -315,6 +315,7 @@ void net_send(struct sim *sim, struct node *n, const struct pms_dp_action *a)
     sim->net.frames++;
     sim->net.bytes += m->len;
     msg_send(sim, c, way, m);
+    faults_on_frame(sim, n, peer, a->send.frame.type);
 }
 
 // ---- Connecting and closing. ----

@@ -250,6 +250,7 @@ static void start_dp(struct sim *sim, struct node *n)
     struct sim_event *tick;
     int rc;
 
+    disk_sync(&n->disk);
     raft_dp_init(sim, n, &init);
     init.boot_id = world_random(&sim->world) | 1;
     rc = pms_dp_create(&init, sim->cluster_uuid, load_area(&n->disk), node_clock(sim, n), &n->dp);

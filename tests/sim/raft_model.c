@@ -131,6 +131,7 @@ static void commit(struct sim *sim, const struct proposal *p)
         story(sim, "raft: entry %zu: %s by %s: epoch %llu, primary slot %u, in sync %#x", r->n, p->kind,
               sim->nodes[p->from].name, (unsigned long long)r->conf.epoch, r->conf.primary, r->conf.in_sync);
         audit_transition(sim);
+        faults_on_transition(sim, &sim->nodes[p->from]);
     } else {
         story(sim, "raft: entry %zu: %s by %s refused: %s", r->n, p->kind, sim->nodes[p->from].name, result);
     }
@@ -459,6 +460,7 @@ void raft_dp_init(const struct sim *sim, const struct node *n, struct pms_dp_ini
         .region_bytes = sim->region_bytes,
         .timing = pms_dp_timing_default,
     };
+    out->timing.clear_idle = sim->plan.clear_idle_ms;
     for (int i = 7; i >= 0; i--)
         out->cluster = out->cluster << 8 | sim->cluster_uuid[i];
 }

@@ -56,7 +56,7 @@ static void draw_plan(struct sim *sim)
 {
     struct world *w = &sim->world;
     struct plan *p = &sim->plan;
-    unsigned regions = 4 + (unsigned)world_below(w, 5);
+    unsigned regions = 4 + (unsigned)world_skewed(w, 0, 12);
 
     p->net_us = (unsigned)world_skewed(w, 30, 1500);
     p->net_stalls = world_chance(w, 1, 3) ? (unsigned)world_below(w, 60) : 0;
@@ -64,13 +64,18 @@ static void draw_plan(struct sim *sim)
     p->disk_us = (unsigned)world_skewed(w, 30, 1500);
     p->flush_us = (unsigned)world_skewed(w, 50, 4000);
     p->disk_tail = world_chance(w, 1, 2) ? (unsigned)world_below(w, 15) : 0;
+    p->disk_stuck = world_chance(w, 1, 3) ? 1 + (unsigned)world_below(w, 20) : 0;
     p->apply_lag_us = (unsigned)world_skewed(w, 2000, 150000);
     p->raft_commit_us = (unsigned)world_skewed(w, 2000, 40000);
     p->raft_losses = world_chance(w, 1, 3) ? (unsigned)world_below(w, 200) : 0;
     p->think_us = (unsigned)world_skewed(w, 8000, 60000);
     p->write_percent = 30 + (unsigned)world_below(w, 40);
-    p->sectors_max = world_chance(w, 1, 3) ? 32 : 4;
-    p->duration_ms = (unsigned)world_range(w, 2000, 7000);
+    p->sectors_max = world_chance(w, 1, 3) ? 32 : 1 + (unsigned)world_below(w, 4);
+    p->abandons = world_chance(w, 1, 3) ? 0 : (unsigned)world_below(w, 101);
+    p->move_ms = (unsigned)world_skewed(w, 100, 5000);
+    p->clear_idle_ms =
+        world_chance(w, 1, 3) ? pms_dp_timing_default.clear_idle : (unsigned)world_range(w, 50, 1500);
+    p->duration_ms = (unsigned)world_range(w, 2000, 12000);
     sim->region_bytes = 8192;
     sim->size_bytes = (uint64_t)regions * sim->region_bytes;
     sim->sectors = (uint32_t)(sim->size_bytes / PMS_SECTOR_BYTES);
@@ -186,14 +191,21 @@ static const char *missing_service(struct sim *sim)
     return NULL;
 }
 
-static const char *missing_health(struct sim *sim)
+static const char *missing_redundancy(struct sim *sim)
 {
     for (unsigned i = 0; i < sim->n_nodes; i++)
         if (!sim->nodes[i].up || sim->nodes[i].applied != sim->raft.n)
             return "a node has not caught up with the log";
     if (sim->raft.conf.in_sync != (1u << sim->n_slots) - 1)
         return "a slot is not in sync";
-    return missing_service(sim);
+    return NULL;
+}
+
+static const char *missing_health(struct sim *sim)
+{
+    const char *why = missing_redundancy(sim);
+
+    return why != NULL ? why : missing_service(sim);
 }
 
 static const char *missing_quiet(struct sim *sim)
@@ -236,8 +248,9 @@ static void heal(struct sim *sim)
     if (!run_until_true(sim, missing_health, HEAL_MS_MAX, "faults stopped") ||
         !read_everything(sim, "all is well again"))
         return;
+    // A request that a disk sat on may have cost a slot its place once more.
     run_until(sim, sim->world.now + 300 * SIM_MS);
-    if (sim->failed)
+    if (!run_until_true(sim, missing_redundancy, HEAL_MS_MAX, "all is quiet"))
         return;
     audit_equal(sim);
     raft_check_equal(sim);

@@ -22,7 +22,11 @@ struct plan {
     unsigned disk_us, flush_us, disk_tail; // mean latencies; outliers in 1,000 requests
     unsigned apply_lag_us, raft_commit_us; // at most
     unsigned raft_losses;                  // in 1,000 proposals
+    unsigned disk_stuck;                   // requests that take very long, in 10,000
     unsigned think_us, write_percent, sectors_max;
+    unsigned abandons; // percent of unanswered writes that are never sent again: their initiator died
+    unsigned move_ms;  // mean time until the hot spots move
+    unsigned clear_idle_ms;
     unsigned duration_ms; // of the time with faults
 };
 
