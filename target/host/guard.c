@@ -71,7 +71,7 @@ static int packet_send(struct pms_guard *g, const struct pms_guard_msg *msg, int
         struct cmsghdr hdr;
         char space[CMSG_SPACE(sizeof(int))];
     } control = {0};
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)msg, .iov_len = sizeof(*msg)};
+    struct iovec iov = {.iov_base = (void *)msg, .iov_len = sizeof(*msg)};
     struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1};
 
     if (g->fd < 0)

@@ -98,20 +98,16 @@ static void on_conn_closed(uv_handle_t *h)
     free(h->data);
 }
 
-static void list_free(struct pms_list *list, size_t offset)
-{
-    struct pms_list *it;
-
-    while ((it = pms_list_pop(list)) != NULL)
-        free((char *)it - offset);
-}
-
 static void conn_drop(struct conn *c)
 {
     c->server->conn = NULL;
     c->server = NULL;
-    list_free(&c->packets, offsetof(struct packet, link));
-    list_free(&c->logins, offsetof(struct login, link));
+    pms_list_for_each_safe (it, &c->packets) {
+        free(pms_list_entry(it, struct packet, link));
+    }
+    pms_list_for_each_safe (it, &c->logins) {
+        free(pms_list_entry(it, struct login, link));
+    }
     uv_close((uv_handle_t *)&c->poll, on_conn_closed);
     close(c->fd);
 }
@@ -130,15 +126,12 @@ static void conn_lost(struct conn *c, int err)
 // Sends what waits, until the socket is full. 0 or -errno.
 static int packets_flush(struct conn *c)
 {
-    while (!pms_list_empty(&c->packets)) {
-        struct packet *p = pms_list_entry(c->packets.next, struct packet, link);
+    pms_list_for_each_safe (it, &c->packets) {
+        struct packet *p = pms_list_entry(it, struct packet, link);
 
-        if (send(c->fd, &p->msg, p->len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-            if (errno == EAGAIN || errno == EINTR)
-                return 0;
-            return -errno;
-        }
-        pms_list_del(&p->link);
+        if (send(c->fd, &p->msg, p->len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+            return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+        pms_list_del(it);
         free(p);
         c->packets_count--;
     }

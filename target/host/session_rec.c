@@ -52,7 +52,7 @@ static int params_from_json(const json_t *obj, char out[PMS_SESSION_PARAMS_BYTES
         return 0;
     if (!json_is_object(obj))
         return PMS_EPROTO;
-    json_object_foreach ((json_t *)(uintptr_t)obj, key, value) {
+    json_object_foreach ((json_t *)obj, key, value) {
         int n;
 
         if (!json_is_integer(value) || json_integer_value(value) < 0 || strpbrk(key, "=;") || *key == 0)

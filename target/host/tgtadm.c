@@ -128,8 +128,7 @@ static void on_readable(uv_poll_t *h, int status, int events)
 static int connect_and_send(const char *path, const struct request *req, const char *params, int *fd_out)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    struct iovec iov[2] = {{(void *)(uintptr_t)req, sizeof(*req)},
-                           {(void *)(uintptr_t)params, req->len - sizeof(*req)}};
+    struct iovec iov[2] = {{(void *)req, sizeof(*req)}, {(void *)params, req->len - sizeof(*req)}};
     struct msghdr mh = {.msg_iov = iov, .msg_iovlen = 2};
     int err = 0;
     int fd;

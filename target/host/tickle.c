@@ -8,9 +8,6 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <netinet/ip.h>
-#include <netinet/ip6.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,65 +25,68 @@ struct pms_tickle {
     struct sockaddr_storage peers[];
 };
 
-// One's complement sum (RFC 1071) of len bytes, to be folded at the end. len is even.
-static uint32_t sum_add(uint32_t sum, const void *data, size_t len)
-{
-    const uint8_t *p = data;
+#define IP4_BYTES 20
+#define IP6_BYTES 40
+#define TCP_BYTES 20
 
+static void put16(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)(v >> 8);
+    p[1] = (uint8_t)v;
+}
+
+// One's complement sum (RFC 1071) of len bytes, to be folded at the end. len is even.
+static uint32_t sum_add(uint32_t sum, const uint8_t *p, size_t len)
+{
     for (size_t i = 0; i + 1 < len; i += 2)
         sum += (uint32_t)p[i] << 8 | p[i + 1];
     return sum;
 }
 
-static uint16_t sum_fold(uint32_t sum)
+static uint32_t sum_fold(uint32_t sum)
 {
     while (sum >> 16)
         sum = (sum & 0xffff) + (sum >> 16);
-    return htons((uint16_t)~sum);
+    return ~sum & 0xffff;
 }
 
-static void tcp_fill(struct tcphdr *tcp, uint16_t sport, uint16_t dport, uint32_t pseudo_sum)
+// A bare ACK with numbers that are 0. addrs: both IP addresses, one after the other. Ports in network order.
+static void tcp_encode(uint8_t *tcp, uint16_t sport, uint16_t dport, const uint8_t *addrs, size_t addrs_len)
 {
-    memset(tcp, 0, sizeof(*tcp));
-    tcp->source = sport;
-    tcp->dest = dport;
-    tcp->doff = sizeof(*tcp) / 4;
-    tcp->ack = 1;
-    tcp->window = htons(1024);
-    tcp->check = sum_fold(sum_add(pseudo_sum + IPPROTO_TCP + sizeof(*tcp), tcp, sizeof(*tcp)));
+    memset(tcp, 0, TCP_BYTES);
+    memcpy(tcp, &sport, 2);
+    memcpy(tcp + 2, &dport, 2);
+    tcp[12] = TCP_BYTES / 4 << 4;
+    tcp[13] = 0x10;        // ACK
+    put16(tcp + 14, 1024); // window
+    put16(tcp + 16, sum_fold(sum_add(sum_add(IPPROTO_TCP + TCP_BYTES, addrs, addrs_len), tcp, TCP_BYTES)));
 }
 
-static int encode4(const struct sockaddr_in *local, const struct sockaddr_in *peer, uint8_t *out)
+static int encode4(const struct sockaddr_in *local, const struct sockaddr_in *peer, uint8_t *ip)
 {
-    struct iphdr ip = {.version = 4,
-                       .ihl = sizeof(ip) / 4,
-                       .ttl = 64,
-                       .protocol = IPPROTO_TCP,
-                       .saddr = local->sin_addr.s_addr,
-                       .daddr = peer->sin_addr.s_addr};
-    struct tcphdr tcp;
-
-    ip.tot_len = htons(sizeof(ip) + sizeof(tcp));
-    ip.check = sum_fold(sum_add(0, &ip, sizeof(ip)));
-    tcp_fill(&tcp, local->sin_port, peer->sin_port, sum_add(sum_add(0, &ip.saddr, 4), &ip.daddr, 4));
-    memcpy(out, &ip, sizeof(ip));
-    memcpy(out + sizeof(ip), &tcp, sizeof(tcp));
-    return sizeof(ip) + sizeof(tcp);
+    memset(ip, 0, IP4_BYTES);
+    ip[0] = 4 << 4 | IP4_BYTES / 4;
+    put16(ip + 2, IP4_BYTES + TCP_BYTES);
+    ip[8] = 64; // hops
+    ip[9] = IPPROTO_TCP;
+    memcpy(ip + 12, &local->sin_addr, 4);
+    memcpy(ip + 16, &peer->sin_addr, 4);
+    put16(ip + 10, sum_fold(sum_add(0, ip, IP4_BYTES)));
+    tcp_encode(ip + IP4_BYTES, local->sin_port, peer->sin_port, ip + 12, 8);
+    return IP4_BYTES + TCP_BYTES;
 }
 
-static int encode6(const struct sockaddr_in6 *local, const struct sockaddr_in6 *peer, uint8_t *out)
+static int encode6(const struct sockaddr_in6 *local, const struct sockaddr_in6 *peer, uint8_t *ip)
 {
-    struct ip6_hdr ip = {.ip6_src = local->sin6_addr, .ip6_dst = peer->sin6_addr};
-    struct tcphdr tcp;
-
-    ip.ip6_flow = htonl(6u << 28);
-    ip.ip6_plen = htons(sizeof(tcp));
-    ip.ip6_nxt = IPPROTO_TCP;
-    ip.ip6_hlim = 64;
-    tcp_fill(&tcp, local->sin6_port, peer->sin6_port, sum_add(sum_add(0, &ip.ip6_src, 16), &ip.ip6_dst, 16));
-    memcpy(out, &ip, sizeof(ip));
-    memcpy(out + sizeof(ip), &tcp, sizeof(tcp));
-    return sizeof(ip) + sizeof(tcp);
+    memset(ip, 0, IP6_BYTES);
+    ip[0] = 6 << 4;
+    put16(ip + 4, TCP_BYTES);
+    ip[6] = IPPROTO_TCP;
+    ip[7] = 64; // hops
+    memcpy(ip + 8, &local->sin6_addr, 16);
+    memcpy(ip + 24, &peer->sin6_addr, 16);
+    tcp_encode(ip + IP6_BYTES, local->sin6_port, peer->sin6_port, ip + 8, 32);
+    return IP6_BYTES + TCP_BYTES;
 }
 
 int pms_tickle_encode(const struct sockaddr_storage *local, const struct sockaddr_storage *peer,

@@ -408,6 +408,8 @@ static void test_target_when_activated_then_serves_and_goes_down_again(void **st
         client = client_start(&ready);
         client_await_ready(&d, ready);
         assert_int_equal(client_stop(&d, client) % 20, 10);
+        for (int i = 0; i < 200 && d.sessions_count > 0; i++)
+            run_for(&d, 10);
         assert_int_equal(d.sessions_count, 0); // it logged out
         pms_at_deactivate(d.at, on_stopped, &d);
         pms_at_deactivate(d.at, on_stopped, &d);
