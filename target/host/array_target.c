@@ -129,6 +129,7 @@ static void invariants(const struct pms_at *at)
 static void step_enter(struct pms_at *at, enum step step, uv_timer_cb on_timer, unsigned ms)
 {
     at->step = step;
+    uv_update_time(at->loop); // a deadline counts from now, not from when the loop last looked
     if (on_timer)
         uv_timer_start(&at->timer, on_timer, ms, 0);
     else

@@ -25,7 +25,8 @@ struct pms_guard_pid;
 // Starts the guard by executing exe (NULL: this program) with PMS_GUARD_ARG. 0 or -errno.
 int pms_guard_open(uv_loop_t *loop, const char *exe, struct pms_guard **guard);
 // Ends the guard, which takes off and kills what is still registered, as at pmsd's death. cb (may be NULL)
-// runs once when it is all done. Entries still registered are freed, their callbacks do not run.
+// runs once when it is all done. Entries still registered are freed, their callbacks do not run; but a
+// waiting del's runs, with -ECANCELED, from in here.
 void pms_guard_close(struct pms_guard *guard, void (*cb)(void *arg), void *arg);
 // The guard's pid, for reports and tests.
 pid_t pms_guard_pid(const struct pms_guard *guard);

@@ -237,6 +237,7 @@ void pms_tgtd_stop(struct pms_tgtd *t, pms_tgtd_cb cb, void *arg)
     pms_tgtadm_cancel(t->call);
     t->call = NULL;
     pms_proc_kill(t->proc);
+    uv_update_time(t->loop);
     uv_timer_start(&t->timer, on_stop_deadline, t->exited ? 0 : PMS_TGTD_KILL_MS, 0);
 }
 
@@ -274,7 +275,7 @@ static int spawn(struct pms_tgtd *t, const struct pms_tgtd_paths *paths, const s
                                  .fds = &conf->listen_fd,
                                  .fds_count = 1,
                                  .output_fd = output_fd,
-                                 .dies_with_parent = true,
+                                 .dies_with_parent = false, // the guard takes the address off first
                                  .own_session = true};
     char id[PMS_ID_TEXT_SIZE];
     char plugin_dir[PATH_MAX];

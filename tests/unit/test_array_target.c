@@ -2,6 +2,7 @@
 // The whole way up and down with the real tgtd and the real plugin; this test stands for pmsd, its memory for
 // the bricks. In a network namespace that ends with this process. Needs root and the build's bs_pms.so.
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -27,7 +28,7 @@
 #define IQN         "iqn.2026-11.io.pms:0123abcd:t1"
 #define URL         "iscsi://" PORTAL "/" IQN "/1"
 
-static char run_dir[] = "/tmp/pms-test-XXXXXX";
+static char run_dir[] = "/tmp/pms-test-XXXXXX"; // both nodes' when there are two
 static struct pms_tgtd_paths paths;
 static bool usable;
 
@@ -306,8 +307,12 @@ static int client_io(struct pms_initiator *ini, bool write, uint64_t lba, uint8_
 }
 
 // Exit code 10 + number of reconnects (at most 9) if all was well, 20 more for each unit attention 29h.
+// Writes "r" to ready_fd when it runs well, and at the end the longest time between two answers, in
+// milliseconds.
 static int client_main(int ready_fd)
 {
+    uint64_t last_ns = 0, gap_ns = 0;
+    uint32_t gap_ms;
     static uint8_t out[65536], in[65536];
     struct pms_initiator_opts opts = {.url = URL,
                                       .name = "iqn.2026-11.io.pms.test:client",
@@ -327,11 +332,17 @@ static int client_main(int ready_fd)
             return 2;
         if (memcmp(out, in, sizeof(out)) != 0)
             return 3;
+        if (last_ns != 0 && pms_clock_boot_ns() - last_ns > gap_ns)
+            gap_ns = pms_clock_boot_ns() - last_ns;
+        last_ns = pms_clock_boot_ns();
         if (round == 10 && write(ready_fd, "r", 1) != 1)
             return 4;
     }
     stats = pms_initiator_stats(ini);
     pms_initiator_close(ini);
+    gap_ms = (uint32_t)(gap_ns / 1000000);
+    if (write(ready_fd, &gap_ms, sizeof(gap_ms)) != sizeof(gap_ms))
+        return 5;
     return (int)(10 + (stats.reconnects < 9 ? stats.reconnects : 9) + 20 * stats.unit_attentions);
 }
 
@@ -364,10 +375,9 @@ static void client_await_ready(struct pmsd *d, int fd)
         assert_true(pms_clock_boot_ns() - t0 < 10000000000ull);
     } while (select(fd + 1, &set, NULL, NULL, &now) == 0);
     assert_int_equal(read(fd, &c, 1), 1);
-    close(fd);
 }
 
-static int client_stop(struct pmsd *d, pid_t pid)
+static int client_stop(struct pmsd *d, pid_t pid, int fd, uint32_t *gap_ms)
 {
     int status = 0;
 
@@ -375,6 +385,9 @@ static int client_stop(struct pmsd *d, pid_t pid)
     while (waitpid(pid, &status, WNOHANG) == 0)
         uv_run(&d->loop, UV_RUN_ONCE);
     assert_true(WIFEXITED(status));
+    assert_true(WEXITSTATUS(status) >= 10);
+    assert_int_equal(read(fd, gap_ms, sizeof(*gap_ms)), sizeof(*gap_ms));
+    close(fd);
     return WEXITSTATUS(status);
 }
 
@@ -391,6 +404,7 @@ static void test_target_when_activated_then_serves_and_goes_down_again(void **st
     struct pmsd d;
     unsigned ms;
     pid_t client, tgtd;
+    uint32_t gap_ms;
     int ready;
 
     (void)state;
@@ -407,7 +421,7 @@ static void test_target_when_activated_then_serves_and_goes_down_again(void **st
         assert_true(tgtd > 0);
         client = client_start(&ready);
         client_await_ready(&d, ready);
-        assert_int_equal(client_stop(&d, client) % 20, 10);
+        assert_int_equal(client_stop(&d, client, ready, &gap_ms) % 20, 10);
         for (int i = 0; i < 200 && d.sessions_count > 0; i++)
             run_for(&d, 10);
         assert_int_equal(d.sessions_count, 0); // it logged out
@@ -428,6 +442,7 @@ static void test_target_when_tgtd_is_killed_then_initiator_sees_no_error(void **
     struct pmsd d;
     pid_t client;
     unsigned logins;
+    uint32_t gap_ms;
     int ready;
     int code;
 
@@ -448,7 +463,9 @@ static void test_target_when_tgtd_is_killed_then_initiator_sees_no_error(void **
     assert_int_equal(d.attaches, 2);
     assert_int_equal(d.releases, 1);
     run_for(&d, 1000);
-    code = client_stop(&d, client);
+    code = client_stop(&d, client, ready, &gap_ms);
+    print_message("longest gap %u ms\n", gap_ms);
+    assert_true(gap_ms < 1000);
     // One reconnection, to the same session (no unit attention), known to tgtd by import.
     assert_int_equal(code, 11);
     assert_int_equal(d.logins, logins + 1);
@@ -564,6 +581,85 @@ static void test_target_when_held_then_only_the_address_goes(void **state)
     pmsd_close(&d);
 }
 
+// ---- Two nodes and a client, each in a namespace of its own ----
+
+enum { CLIENT, NODE_A, NODE_B, SPACES };
+
+static void enter(const int *spaces, int space)
+{
+    assert_int_equal(setns(spaces[space], CLONE_NEWNET), 0);
+}
+
+static void run(const char *fmt, int a, int b, int c)
+{
+    char cmd[256];
+
+    snprintf(cmd, sizeof(cmd), fmt, a, b, c);
+    assert_int_equal(system(cmd), 0);
+}
+
+static void spaces_make(int *spaces)
+{
+    for (int i = 0; i < SPACES; i++) {
+        assert_int_equal(unshare(CLONE_NEWNET), 0);
+        spaces[i] = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+        run("ip link set lo up", 0, 0, 0);
+    }
+    enter(spaces, CLIENT);
+    run("ip link add br0 type bridge && ip link set br0 up && ip addr add 10.8.0.100/24 dev br0", 0, 0, 0);
+    for (int i = NODE_A; i <= NODE_B; i++) {
+        run("ip link add port%d type veth peer name eth0 netns /proc/%d/fd/%d", i, (int)getpid(), spaces[i]);
+        run("ip link set port%d master br0 && ip link set port%d up", i, i, 0);
+        enter(spaces, i);
+        run("ip link set eth0 up && ip addr add 10.8.0.%d/24 dev eth0", i, 0, 0);
+        enter(spaces, CLIENT);
+    }
+}
+
+// Node A loses its power under load. Node B, which knows the sessions, goes up: the initiator must find its
+// session there, without an error or a unit attention, and long before its own timers would make it look.
+static void test_target_when_node_is_lost_then_session_goes_on_elsewhere(void **state)
+{
+    int spaces[SPACES], home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    struct pmsd a, b;
+    uint32_t gap_ms;
+    pid_t client;
+    int ready;
+
+    (void)state;
+    NEED_TGTD();
+    spaces_make(spaces);
+    enter(spaces, NODE_A);
+    pmsd_open(&a);
+    pms_at_activate(a.at);
+    run_until(&a, &a.states[PMS_AT_SERVING], 1, 5000);
+    enter(spaces, CLIENT);
+    client = client_start(&ready);
+    client_await_ready(&a, ready);
+    assert_int_equal(a.sessions_count, 1);
+
+    run("ip link set port%d down", NODE_A, 0, 0);
+    kill(pms_at_tgtd_pid(a.at), SIGKILL);
+    enter(spaces, NODE_B);
+    pmsd_open(&b);
+    memcpy(b.sessions, a.sessions, sizeof(b.sessions));
+    b.sessions_count = a.sessions_count;
+    pms_at_activate(b.at);
+    run_until(&b, &b.states[PMS_AT_SERVING], 1, 5000);
+    run_for(&b, 1500);
+    assert_int_equal(client_stop(&b, client, ready, &gap_ms), 11);
+    print_message("longest gap %u ms\n", gap_ms);
+    assert_true(gap_ms < 1000);
+    assert_int_equal(b.known_logins, 1);
+    pmsd_close(&b);
+    enter(spaces, NODE_A);
+    pmsd_close(&a);
+    assert_int_equal(setns(home, CLONE_NEWNET), 0);
+    close(home);
+    for (int i = 0; i < SPACES; i++)
+        close(spaces[i]);
+}
+
 static int setup(void **state)
 {
     static char tgtd[512], redirect[512], dir[512];
@@ -619,6 +715,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_target_when_deactivated_at_any_moment_then_all_is_gone),
         cmocka_unit_test(test_target_when_it_may_not_serve_then_address_waits),
         cmocka_unit_test(test_target_when_held_then_only_the_address_goes),
+        cmocka_unit_test(test_target_when_node_is_lost_then_session_goes_on_elsewhere),
     };
 
     if (argc > 1 && strcmp(argv[1], PMS_GUARD_ARG) == 0)
