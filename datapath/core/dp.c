@@ -363,6 +363,9 @@ static void new_epoch(struct pms_dp *dp, const struct pms_dp_conf *conf)
         dp_primary_start(dp, NULL);
     else
         dp_stepdown(dp);
+    /* Whoever was just named has not been heard yet: it gets as long as a promise would give it. */
+    if (conf->primary != dp->self && conf->primary != old.primary)
+        dp_cand_abort(dp, dp->init.timing.promise);
 }
 
 /* Finds the node's place among the nodes whose link is up; node 0 finds a free one. NULL: none. */
