@@ -187,11 +187,14 @@ static void on_brick_told(void *data, int err, const char *text, const json_t *r
     free(p);
     if (a == NULL)
         return;
+    // Once it was agreed, the applied state says so; that may come a moment later.
+    if (err == 0)
+        return;
     a->zeroed_out = a->removed_out = false;
-    if (err != 0) {
-        pms_log(PMS_LOG_WARN, "array %s: %s", a->info.name, text);
-        a->retry_ns = pms_clock_boot_ns() + RETRY_NS;
-    }
+    if (err == PMS_EREFUSED || err == PMS_ENOTFOUND)
+        return; // overtaken by another command
+    pms_log(PMS_LOG_WARN, "array %s: %s", a->info.name, text);
+    a->retry_ns = pms_clock_boot_ns() + RETRY_NS;
 }
 
 static void brick_propose(struct pms_local *a, const char *op, uint64_t incarnation)
@@ -332,7 +335,7 @@ static void on_status(struct pms_local *a, const struct pms_loop_event *ev)
     a->dp = ev->dp;
     a->dp_known = true;
     if (was != a->dp.serving)
-        pms_log(PMS_LOG_INFO, "array %s: %s at epoch %llu", a->info.name,
+        pms_log(PMS_LOG_DEBUG, "array %s: %s at epoch %llu", a->info.name,
                 a->dp.serving ? "serving" : "not serving", (unsigned long long)a->dp.epoch);
 }
 

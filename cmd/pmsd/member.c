@@ -94,15 +94,9 @@ static int on_restore(void *data, const char *buf, size_t len)
 static void on_leader(void *data, uint64_t leader, bool is_self)
 {
     struct pms_app *app = data;
-    struct pms_node_info node;
 
-    if (leader == 0)
-        pms_log(PMS_LOG_INFO, "no Raft leader is known");
-    else if (is_self)
-        pms_log(PMS_LOG_INFO, "this node is Raft leader");
-    else
-        pms_log(PMS_LOG_INFO, "Raft leader is node %s",
-                pms_state_node_get(app->state, leader, &node) == 0 ? node.name : pms_log_hexid(leader));
+    (void)leader;
+    (void)is_self;
     pms_app_kick(app);
 }
 
