@@ -75,6 +75,8 @@ struct pms_guard {
     struct held_ack *acks;
     size_t acks_n;
 
+    raft_time heard_at; // last sign of life from a leader of the current term
+
     bool failed; // fell silent
     bool closing;
     struct pms_list held_appends;
@@ -212,6 +214,46 @@ static void on_tick(struct raft_io *inner)
     step_done(g);
 }
 
+// libraft keeps the last leader's name for ever in a node that never becomes a candidate itself, and refuses
+// to vote on account of it.
+static void leader_forget_if_silent(struct pms_guard *g)
+{
+    struct raft *r = g->raft;
+
+    if (r->state != RAFT_FOLLOWER || g->inner->time(g->inner) - g->heard_at < r->election_timeout)
+        return;
+    r->follower_state.current_leader.id = 0;
+    raft_free(r->follower_state.current_leader.address);
+    r->follower_state.current_leader.address = NULL;
+}
+
+// A candidate's configuration decides whose votes count (Raft dissertation 4.2.2). So a node that is no voter
+// by its own answers like one: it may be the one whose promotion it has not heard of yet. And one vote a term
+// is one vote: libraft gives a second one to the node that it was to hand leadership to.
+static void recv_request_vote(struct pms_guard *g, struct raft_message *m)
+{
+    const struct raft_request_vote *vote = &m->request_vote;
+    struct raft *r = g->raft;
+    struct raft_server *self = pms_conf_server(&r->configuration, r->id);
+    int role = self != NULL ? self->role : RAFT_VOTER;
+
+    if (!vote->pre_vote && vote->term == r->current_term && r->voted_for != 0 &&
+        r->voted_for != vote->candidate_id) {
+        g->stats.votes_refused++;
+        return;
+    }
+    if (role == RAFT_VOTER || r->state != RAFT_FOLLOWER) {
+        g->recv(&g->io, m);
+        return;
+    }
+    leader_forget_if_silent(g);
+    self->role = RAFT_VOTER;
+    g->recv(&g->io, m);
+    self = pms_conf_server(&r->configuration, r->id);
+    PMS_CHECK(self != NULL);
+    self->role = role;
+}
+
 // A message that libraft shall not see: frees what it would have taken over.
 static void message_free(struct raft_message *m)
 {
@@ -244,6 +286,8 @@ static void recv_append_entries(struct pms_guard *g, struct raft_message *m)
     raft_index last;
     int rv;
 
+    if (a->term >= g->raft->current_term)
+        g->heard_at = g->inner->time(g->inner);
     if (a->n_entries > 0 && a->prev_log_index < g->raft->log.offset)
         make_heartbeat(g, a);
     last = a->prev_log_index + a->n_entries;
@@ -284,6 +328,8 @@ static void recv_snapshot(struct pms_guard *g, struct raft_message *m)
 {
     const struct raft_install_snapshot *s = &m->install_snapshot;
 
+    if (s->term >= g->raft->current_term)
+        g->heard_at = g->inner->time(g->inner);
     if (s->term >= g->raft->current_term && pms_log_term_at(&g->raft->log, s->last_index) == s->last_term)
         verified_raise(g, s->term, s->last_index);
     g->recv(&g->io, m);
@@ -309,6 +355,8 @@ static void on_recv(struct raft_io *inner, struct raft_message *m)
         recv_result(g, m);
     } else if (m->type == RAFT_IO_INSTALL_SNAPSHOT) {
         recv_snapshot(g, m);
+    } else if (m->type == RAFT_IO_REQUEST_VOTE) {
+        recv_request_vote(g, m);
     } else {
         g->recv(&g->io, m);
     }
@@ -443,15 +491,44 @@ static int io_set_vote(struct raft_io *io, raft_id server_id)
     return g->failed ? 0 : rv;
 }
 
+// A lone voter sends only what it has on disk. Otherwise a node could hold entries that nobody else has after
+// a crash, one that shrinks the group to this voter among them; then neither of the two would ever be elected
+// again.
+static void send_stored_only(const struct pms_guard *g, struct raft_append_entries *a)
+{
+    raft_index stored = g->raft->last_stored;
+
+    if (a->n_entries == 0 || a->prev_log_index + a->n_entries <= stored ||
+        !pms_conf_is_sole_voter(&g->raft->configuration, g->raft->id))
+        return;
+    a->n_entries = stored > a->prev_log_index ? (unsigned)(stored - a->prev_log_index) : 0;
+}
+
+// A refused pre-vote has to tell our term. libraft echoes the candidate's, who then never learns that his is
+// too old, though his log may be the only one that can win.
+static void vote_result_complete(const struct pms_guard *g, struct raft_request_vote_result *result)
+{
+    if (result->pre_vote == raft_tribool_true && !result->vote_granted &&
+        result->term < g->raft->current_term)
+        result->term = g->raft->current_term;
+}
+
 static int io_send(struct raft_io *io, struct raft_io_send *req, const struct raft_message *message,
                    raft_io_send_cb cb)
 {
     struct pms_guard *g = guard_of(io);
     struct raft_message m = *message;
 
+    // Silent: taken and never finished, since libraft frees twice what it cannot send.
+    if (g->failed)
+        return 0;
     // libraft answers "the current leader" even when it knows none any more
-    if (g->failed || m.server_id == 0 || m.server_address == NULL)
+    if (m.server_id == 0 || m.server_address == NULL)
         return RAFT_NOCONNECTION;
+    if (g->config.enabled && m.type == RAFT_IO_APPEND_ENTRIES)
+        send_stored_only(g, &m.append_entries);
+    if (g->config.enabled && m.type == RAFT_IO_REQUEST_VOTE_RESULT)
+        vote_result_complete(g, &m.request_vote_result);
     if (g->config.enabled && m.type == RAFT_IO_APPEND_ENTRIES_RESULT &&
         m.append_entries_result.rejected == 0) {
         raft_index limit;

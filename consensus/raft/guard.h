@@ -15,6 +15,12 @@
 //   - an uncommitted configuration is taken for a committed one at restart and in snapshots, and rolling it
 //   back crashes
 //     once the committed one is no longer in the log (fixed later by cowsql's configuration_last_snapshot)
+//   - a leader that is the only voter sends entries that it may itself lose
+//   - a node that is no voter yet does not vote, so two nodes of which one was just promoted may never elect
+//   a leader
+//   - a node votes twice in a term if it was to hand leadership to the second candidate
+//   - a refused pre-vote does not tell the refuser's term, so a candidate with the longest log may stay
+//   behind for ever
 //   - a failed write crashes or confuses the library (0cac59c, a5cef60, 857e17e): here it is a clean stop
 // What it cannot cure: a leader needs a barrier of its own term before it serves (29bb302); node.c does that.
 #ifndef PMS_CONSENSUS_RAFT_GUARD_H
@@ -46,6 +52,7 @@ struct pms_guard_stats {
     unsigned long stale_dropped;
     unsigned long ticks_skipped;
     unsigned long timeouts_dropped;
+    unsigned long votes_refused;
 };
 
 // inner is the real I/O, already set up (it must not be used by anyone else; its `data` field is taken);

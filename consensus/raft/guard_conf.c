@@ -49,6 +49,14 @@ int pms_conf_copy(const struct raft_configuration *from, struct raft_configurati
     return rv;
 }
 
+struct raft_server *pms_conf_server(struct raft_configuration *conf, raft_id id)
+{
+    for (unsigned i = 0; i < conf->n; i++)
+        if (conf->servers[i].id == id)
+            return &conf->servers[i];
+    return NULL;
+}
+
 bool pms_conf_is_sole_voter(const struct raft_configuration *conf, raft_id id)
 {
     bool self = false;

@@ -11,6 +11,7 @@
 int pms_conf_decode(const struct raft_buffer *buf, struct raft_configuration *conf);
 // 0 or RAFT_NOMEM; on error `to` is empty.
 int pms_conf_copy(const struct raft_configuration *from, struct raft_configuration *to);
+struct raft_server *pms_conf_server(struct raft_configuration *conf, raft_id id);
 // id is the one and only voter.
 bool pms_conf_is_sole_voter(const struct raft_configuration *conf, raft_id id);
 

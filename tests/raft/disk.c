@@ -139,11 +139,36 @@ static struct sim_write *write_new(enum write_kind kind)
     return w;
 }
 
-void sim_disk_append(struct sim_node *node, struct raft_io_append *req, const struct raft_entry *entries,
-                     unsigned n)
+static bool fails(struct sim_node *node)
 {
-    struct sim_write *w = write_new(WRITE_APPEND);
+    return node->sim->disks_fail && sim_random(node->sim, 4000) == 0;
+}
 
+int sim_disk_set_term(struct sim_node *node, raft_term term)
+{
+    if (fails(node))
+        return RAFT_IOERR;
+    node->disk.term = term;
+    node->disk.vote = 0;
+    return 0;
+}
+
+int sim_disk_set_vote(struct sim_node *node, raft_id id)
+{
+    if (fails(node))
+        return RAFT_IOERR;
+    node->disk.vote = id;
+    return 0;
+}
+
+int sim_disk_append(struct sim_node *node, struct raft_io_append *req, const struct raft_entry *entries,
+                    unsigned n)
+{
+    struct sim_write *w;
+
+    if (fails(node))
+        return RAFT_IOERR;
+    w = write_new(WRITE_APPEND);
     w->append = req;
     w->n = n;
     w->entries = calloc(n, sizeof *w->entries);
@@ -154,23 +179,32 @@ void sim_disk_append(struct sim_node *node, struct raft_io_append *req, const st
                                            .len = entries[i].buf.len,
                                            .data = copy_of(entries[i].buf.base, entries[i].buf.len)};
     write_submit(node, w);
+    return 0;
 }
 
-void sim_disk_truncate(struct sim_node *node, raft_index index)
+int sim_disk_truncate(struct sim_node *node, raft_index index)
 {
-    struct sim_write *w = write_new(WRITE_TRUNCATE);
+    struct sim_write *w;
 
+    if (fails(node))
+        return RAFT_IOERR;
+    w = write_new(WRITE_TRUNCATE);
     w->index = index;
     write_submit(node, w);
+    return 0;
 }
 
-void sim_disk_put(struct sim_node *node, unsigned trailing, struct raft_io_snapshot_put *req,
-                  const struct raft_snapshot *snapshot)
+int sim_disk_put(struct sim_node *node, unsigned trailing, struct raft_io_snapshot_put *req,
+                 const struct raft_snapshot *snapshot)
 {
-    struct sim_write *w = write_new(WRITE_SNAPSHOT);
-    struct sim_snapshot *s = calloc(1, sizeof *s);
+    struct sim_write *w;
+    struct sim_snapshot *s;
     char *at;
 
+    if (fails(node))
+        return RAFT_IOERR;
+    w = write_new(WRITE_SNAPSHOT);
+    s = calloc(1, sizeof *s);
     PMS_CHECK(s != NULL);
     s->index = snapshot->index;
     s->term = snapshot->term;
@@ -186,6 +220,7 @@ void sim_disk_put(struct sim_node *node, unsigned trailing, struct raft_io_snaps
     w->snapshot = s;
     w->trailing = trailing;
     write_submit(node, w);
+    return 0;
 }
 
 // A snapshot that we took leaves `trailing` entries before its index; one from a leader replaces everything.
@@ -237,6 +272,7 @@ bool sim_disk_step(struct sim_node *node)
 {
     struct pms_list *writes = &node->disk.writes;
     struct sim_write *w;
+    int status;
 
     if (pms_list_empty(writes))
         return false;
@@ -244,11 +280,15 @@ bool sim_disk_step(struct sim_node *node)
     if (w->due > node->sim->now)
         return false;
     pms_list_del(&w->list);
-    write_stable(node, w);
+    status = node->disk.broken || (w->kind != WRITE_TRUNCATE && fails(node)) ? RAFT_IOERR : 0;
+    if (status == 0 && !node->disk.broken)
+        write_stable(node, w);
+    else
+        node->disk.broken = true;
     if (w->kind == WRITE_APPEND)
-        w->append->cb(w->append, 0);
+        w->append->cb(w->append, status);
     else if (w->kind == WRITE_SNAPSHOT)
-        w->put->cb(w->put, 0);
+        w->put->cb(w->put, status);
     free(w);
     return true;
 }
@@ -257,7 +297,8 @@ void sim_disk_crash(struct sim_node *node)
 {
     struct pms_list *writes = &node->disk.writes;
 
-    while (!pms_list_empty(writes) && sim_random(node->sim, 3) != 0)
+    while (!node->disk.broken && !pms_list_empty(writes) && sim_random(node->sim, 3) != 0)
         write_stable(node, pms_list_entry(pms_list_pop(writes), struct sim_write, list));
     pms_list_init(writes);
+    node->disk.broken = false;
 }

@@ -75,17 +75,12 @@ static int io_recover(struct raft_io *io, const struct raft_configuration *conf)
 
 static int io_set_term(struct raft_io *io, raft_term term)
 {
-    struct sim_disk *disk = &node_of(io)->disk;
-
-    disk->term = term;
-    disk->vote = 0;
-    return 0;
+    return sim_disk_set_term(node_of(io), term);
 }
 
 static int io_set_vote(struct raft_io *io, raft_id id)
 {
-    node_of(io)->disk.vote = id;
-    return 0;
+    return sim_disk_set_vote(node_of(io), id);
 }
 
 static int io_send(struct raft_io *io, struct raft_io_send *req, const struct raft_message *message,
@@ -109,22 +104,19 @@ static int io_append(struct raft_io *io, struct raft_io_append *req, const struc
                      unsigned n, raft_io_append_cb cb)
 {
     req->cb = cb;
-    sim_disk_append(node_of(io), req, entries, n);
-    return 0;
+    return sim_disk_append(node_of(io), req, entries, n);
 }
 
 static int io_truncate(struct raft_io *io, raft_index index)
 {
-    sim_disk_truncate(node_of(io), index);
-    return 0;
+    return sim_disk_truncate(node_of(io), index);
 }
 
 static int io_snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io_snapshot_put *req,
                            const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
 {
     req->cb = cb;
-    sim_disk_put(node_of(io), trailing, req, snapshot);
-    return 0;
+    return sim_disk_put(node_of(io), trailing, req, snapshot);
 }
 
 static int io_snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req, raft_io_snapshot_get_cb cb)
@@ -244,7 +236,7 @@ static void bootstrap(struct sim_node *node)
     struct raft_configuration conf;
 
     raft_configuration_init(&conf);
-    for (unsigned i = 0; i < SIM_NODES; i++)
+    for (unsigned i = 0; i < SIM_VOTERS; i++)
         PMS_CHECK(raft_configuration_add(&conf, i + 1, node->sim->nodes[i].address, RAFT_VOTER) == 0);
     PMS_CHECK(raft_bootstrap(node->raft, &conf) == 0);
     raft_configuration_close(&conf);
@@ -254,8 +246,11 @@ static void on_fatal(void *data, const char *what, int status)
 {
     struct sim_node *node = data;
 
-    sim_fail(node->sim, "node %u: writing %s failed (%d), though this disk never fails", node->number + 1,
-             what, status);
+    if (!node->sim->disks_fail)
+        sim_fail(node->sim, "node %u: writing %s failed (%d), though this disk never fails", node->number + 1,
+                 what, status);
+    sim_story(node->sim, "node %u: writing %s failed (%d)", node->number + 1, what, status);
+    node->disk_failed = true;
 }
 
 // As in a new process: everything in memory is new (the old is left to leak), only the disk is the same.
@@ -264,6 +259,8 @@ void sim_node_boot(struct sim_node *node, bool first)
     struct pms_guard_config config = {.enabled = node->sim->guarded, .data = node, .on_fatal = on_fatal};
 
     node->applied_n = 0;
+    node->ready_term = 0;
+    node->disk_failed = false;
     node->raft = calloc(1, sizeof *node->raft);
     node->io = io_new(node);
     node->fsm = (struct raft_fsm){
@@ -278,15 +275,20 @@ void sim_node_boot(struct sim_node *node, bool first)
     raft_set_snapshot_threshold(node->raft, 40);
     raft_set_snapshot_trailing(node->raft, 10);
     raft_set_pre_vote(node->raft, true);
-    if (first)
+    if (first && node->number < SIM_VOTERS)
         bootstrap(node);
-    if (raft_start(node->raft) != 0)
-        sim_fail(node->sim, "node %u cannot start: %s", node->number + 1, raft_errmsg(node->raft));
-    node->state = raft_state(node->raft);
+    if (raft_start(node->raft) != 0) {
+        if (!node->sim->disks_fail)
+            sim_fail(node->sim, "node %u cannot start: %s", node->number + 1, raft_errmsg(node->raft));
+        node->up_at = node->sim->now + 50;
+        return;
+    }
+    node->state = RAFT_FOLLOWER;
     node->up = true;
     node->up_at = 0;
     sim_story(node->sim, "node %u starts: term %llu, last %llu, applied %llu", node->number + 1,
               node->raft->current_term, raft_last_index(node->raft), raft_last_applied(node->raft));
+    sim_node_look(node); // a lone voter leads at once
 }
 
 void sim_node_crash(struct sim_node *node)
@@ -312,10 +314,37 @@ static void ambush(struct sim_node *node)
         node->isolated_crash_at = node->isolate_at + sim_random(sim, 200);
 }
 
+struct barrier {
+    struct raft_barrier req;
+    struct sim_node *node;
+    raft_term term;
+};
+
 static void on_barrier(struct raft_barrier *req, int status)
 {
-    (void)status;
-    free(req);
+    struct barrier *b = req->data;
+
+    if (status == 0)
+        b->node->ready_term = b->term;
+    free(b);
+}
+
+static void barrier_start(struct sim_node *node)
+{
+    struct barrier *b = calloc(1, sizeof *b);
+
+    PMS_CHECK(b != NULL);
+    b->req.data = b;
+    b->node = node;
+    b->term = node->raft->current_term;
+    if (raft_barrier(node->raft, &b->req, on_barrier) != 0)
+        free(b);
+}
+
+bool sim_node_leads(const struct sim_node *node)
+{
+    return node->up && node->raft->state == RAFT_LEADER && node->paused_until <= node->sim->now &&
+           (!node->sim->guarded || node->ready_term == node->raft->current_term);
 }
 
 void sim_node_look(struct sim_node *node)
@@ -326,7 +355,7 @@ void sim_node_look(struct sim_node *node)
     if (!node->up)
         return;
     node->state = raft_state(node->raft);
-    if (node->state == RAFT_UNAVAILABLE) {
+    if (node->disk_failed || node->state == RAFT_UNAVAILABLE) {
         sim_story(sim, "node %u gave up (%s)", node->number + 1, raft_errmsg(node->raft));
         sim_node_crash(node);
         return;
@@ -341,13 +370,8 @@ void sim_node_look(struct sim_node *node)
         return;
     if (sim->ambush && sim_random(sim, 3) != 0)
         ambush(node);
-    if (sim->guarded) {
-        struct raft_barrier *req = calloc(1, sizeof *req);
-
-        PMS_CHECK(req != NULL);
-        if (raft_barrier(node->raft, req, on_barrier) != 0)
-            free(req);
-    }
+    if (sim->guarded)
+        barrier_start(node);
 }
 
 void sim_node_sends_finish(struct sim_node *node)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A hostile world for libraft: three voters, a network that delays, loses, reorders and cuts, disks that lose
-// what was not yet written, nodes that crash, restart and stop for a while. One thread, one seed, no real
-// clock or I/O: the same seed gives the same story. One world a process; nothing is freed that the process's
-// end frees.
+// A hostile world for libraft: five nodes, of which three vote at first; a network that delays, loses,
+// reorders and cuts; disks that lose what was not yet written, and fail (even seeds); nodes that crash,
+// restart and stop for a while; members that come, go and change roles. One thread, one seed, no real clock
+// or I/O: the same seed gives the same story. One world a process; nothing is freed that the process's end
+// frees.
 #ifndef PMS_TESTS_RAFT_SIM_H
 #define PMS_TESTS_RAFT_SIM_H
 
@@ -12,7 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SIM_NODES    3
+#define SIM_NODES    5
+#define SIM_VOTERS   3     // at first
 #define SIM_COMMANDS 20000 // more than one run proposes
 
 struct sim;
@@ -44,6 +46,7 @@ struct sim_disk {
     size_t n;
     struct sim_snapshot *snapshot;
     struct pms_list writes; // struct sim_write, in order
+    bool broken;            // a write failed: none after it reaches the platter before the restart
 };
 
 void sim_disk_init(struct sim_disk *disk);
@@ -51,11 +54,14 @@ int sim_disk_bootstrap(struct sim_disk *disk, const struct raft_configuration *c
 // What libraft finds at start.
 void sim_disk_load(const struct sim_disk *disk, struct raft_snapshot **snapshot, struct raft_entry **entries);
 struct raft_snapshot *sim_snapshot_copy(const struct sim_snapshot *from);
-void sim_disk_append(struct sim_node *node, struct raft_io_append *req, const struct raft_entry *entries,
-                     unsigned n);
-void sim_disk_truncate(struct sim_node *node, raft_index index);
-void sim_disk_put(struct sim_node *node, unsigned trailing, struct raft_io_snapshot_put *req,
-                  const struct raft_snapshot *snapshot);
+// These may fail with RAFT_IOERR, and then nothing was submitted.
+int sim_disk_append(struct sim_node *node, struct raft_io_append *req, const struct raft_entry *entries,
+                    unsigned n);
+int sim_disk_truncate(struct sim_node *node, raft_index index);
+int sim_disk_put(struct sim_node *node, unsigned trailing, struct raft_io_snapshot_put *req,
+                 const struct raft_snapshot *snapshot);
+int sim_disk_set_term(struct sim_node *node, raft_term term);
+int sim_disk_set_vote(struct sim_node *node, raft_id id);
 // Makes the next due write stable and tells libraft. False if none is due.
 bool sim_disk_step(struct sim_node *node);
 // Power loss: a random prefix of the queue has reached the platter, the rest is gone.
@@ -90,7 +96,9 @@ struct sim_node {
     struct pms_guard *guard;
     struct raft_io *io; // the simulated one
     struct raft_fsm fsm;
-    int state; // raft_state() when last looked
+    int state;            // raft_state() when last looked
+    raft_term ready_term; // the term whose first barrier was applied here as leader
+    bool disk_failed;     // the guard said so
     char address[8];
 
     raft_io_tick_cb tick;
@@ -121,6 +129,15 @@ void sim_node_look(struct sim_node *node);
 // Makes the delayed callbacks of messages sent.
 void sim_node_sends_finish(struct sim_node *node);
 
+bool sim_node_leads(const struct sim_node *node);
+
+// ---- members (members.c)
+
+// Has a leader begin a random change of membership, or hand leadership on.
+void sim_members_change(struct sim *sim);
+// The leader's configuration is what counts in the end: is the node in it, as voter or standby?
+bool sim_members_has(const struct sim *sim, const struct sim_node *node);
+
 // ---- world (world.c)
 
 struct sim {
@@ -129,6 +146,7 @@ struct sim {
     uint64_t now; // ms
     bool guarded;
     bool verbose;
+    bool disks_fail;
     bool ambush; // isolate and crash fresh leaders
     struct sim_net net;
     struct sim_node nodes[SIM_NODES];

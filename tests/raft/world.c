@@ -18,6 +18,7 @@ struct weather {
     unsigned crash;
     unsigned cut;
     unsigned pause;
+    unsigned change;
     uint64_t heal_at; // of cuts
 };
 
@@ -109,7 +110,7 @@ static void propose(struct sim *sim)
     struct raft_buffer buf = {.len = 16};
     struct proposal *p;
 
-    if (!node->up || raft_state(node->raft) != RAFT_LEADER || node->paused_until > sim->now)
+    if (!sim_node_leads(node))
         return;
     if (sim->command_next >= SIM_COMMANDS - 100)
         return;
@@ -200,6 +201,8 @@ static void weather_step(struct sim *sim, struct weather *w)
         memset(sim->net.cut, 0, sizeof sim->net.cut);
         w->heal_at = 0;
     }
+    if (w->change != 0 && sim_random(sim, w->change) == 0)
+        sim_members_change(sim);
     if (sim_random(sim, w->pause) == 0)
         sim->nodes[sim_random(sim, SIM_NODES)].paused_until = sim->now + 50 + sim_random(sim, 700);
 }
@@ -220,6 +223,7 @@ static void step(struct sim *sim)
 static void make_peace(struct sim *sim)
 {
     sim->ambush = false;
+    sim->disks_fail = false;
     memset(sim->net.cut, 0, sizeof sim->net.cut);
     sim->net.loss_permille = 0;
     for (unsigned i = 0; i < SIM_NODES; i++) {
@@ -236,7 +240,7 @@ static void check_end(struct sim *sim)
     static bool present[SIM_COMMANDS];
 
     for (unsigned i = 0; i < SIM_NODES; i++)
-        if (sim->nodes[i].applied_n != sim->truth_n)
+        if (sim_members_has(sim, &sim->nodes[i]) && sim->nodes[i].applied_n != sim->truth_n)
             sim_fail(sim, "node %u did not catch up: %llu of %llu commands", i + 1,
                      (unsigned long long)sim->nodes[i].applied_n, (unsigned long long)sim->truth_n);
     for (uint64_t i = 0; i < sim->truth_n; i++)
@@ -254,6 +258,7 @@ static void world_init(struct sim *sim, uint64_t seed, bool guarded, bool verbos
     sim->guarded = guarded;
     sim->verbose = verbose;
     sim->ambush = true;
+    sim->disks_fail = seed % 2 == 0;
     sim->command_next = 1;
     for (unsigned i = 0; i < 10; i++)
         sim_random(sim, 2);
@@ -274,7 +279,8 @@ void sim_run(struct sim *sim, uint64_t seed, bool guarded, bool verbose)
     world_init(sim, seed, guarded, verbose);
     w = (struct weather){.crash = 300 + sim_random(sim, 2000),
                          .cut = 300 + sim_random(sim, 2000),
-                         .pause = 500 + sim_random(sim, 3000)};
+                         .pause = 500 + sim_random(sim, 3000),
+                         .change = sim_random(sim, 3) == 0 ? 0 : 200 + sim_random(sim, 2000)};
     while (sim->now < FAULTS_MS) {
         step(sim);
         if (sim_random(sim, 3) == 0)
