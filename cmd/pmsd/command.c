@@ -17,7 +17,9 @@ struct pms_command {
     struct pms_app *app;
     char *text;
     uint64_t deadline_ns;
-    bool once;
+    unsigned flags;
+    uint64_t index; // of the result that waits to be applied here too; 0: none
+    char *result;
     int early; // could not even be proposed
     pms_command_cb cb;
     void *data;
@@ -41,6 +43,7 @@ static void command_end(struct pms_command *c, int err, const char *text, const 
     json_decref(none);
     pms_app_kick(c->app);
     free(c->text);
+    free(c->result);
     free(c);
 }
 
@@ -80,10 +83,14 @@ static void on_result(void *data, int status, uint64_t index, const char *result
 {
     struct pms_command *c = data;
 
-    (void)index;
-    if (status == 0)
+    if (status == 0 && (c->flags & PMS_COMMAND_HERE) && c->app->phase == PMS_APP_MEMBER &&
+        pms_state_index(c->app->state) < index) {
+        c->index = index;
+        c->result = strdup(result);
+        PMS_CHECK_MSG(c->result != NULL, "out of memory");
+    } else if (status == 0)
         command_result(c, result);
-    else if (status == PMS_EUNKNOWN && !c->once && c->app->phase == PMS_APP_MEMBER &&
+    else if (status == PMS_EUNKNOWN && !(c->flags & PMS_COMMAND_ONCE) && c->app->phase == PMS_APP_MEMBER &&
              pms_clock_boot_ns() < c->deadline_ns)
         command_send(c);
     else
@@ -122,8 +129,8 @@ static void command_send(struct pms_command *c)
         command_fail_later(c, rv);
 }
 
-void pms_command_propose(struct pms_app *app, json_t *cmd, unsigned timeout_ms, bool once, pms_command_cb cb,
-                         void *data)
+void pms_command_propose(struct pms_app *app, json_t *cmd, unsigned timeout_ms, unsigned flags,
+                         pms_command_cb cb, void *data)
 {
     struct pms_command *c = calloc(1, sizeof(*c));
 
@@ -133,11 +140,24 @@ void pms_command_propose(struct pms_app *app, json_t *cmd, unsigned timeout_ms, 
     *c = (struct pms_command){.app = app,
                               .text = pms_json_dump_compact(cmd),
                               .deadline_ns = pms_clock_boot_ns() + timeout_ms * 1000000ull,
-                              .once = once,
+                              .flags = flags,
                               .cb = cb,
                               .data = data};
     PMS_CHECK_MSG(c->text != NULL, "out of memory");
     json_decref(cmd);
     pms_list_add_tail(&app->commands, &c->link);
     command_send(c);
+}
+
+void pms_commands_applied(struct pms_app *app)
+{
+    bool all = app->phase != PMS_APP_MEMBER;
+    uint64_t index = all ? UINT64_MAX : pms_state_index(app->state);
+
+    pms_list_for_each_safe (it, &app->commands) {
+        struct pms_command *c = pms_list_entry(it, struct pms_command, link);
+
+        if (c->index != 0 && c->index <= index)
+            command_result(c, c->result);
+    }
 }

@@ -14,9 +14,17 @@ typedef void (*pms_command_cb)(void *data, int err, const char *text, const json
 
 // Takes over cmd, adds "client" and "seq". An unknown outcome is resolved by proposing the same {client, seq}
 // again, which the state machine executes once at most, until timeout_ms is over. cb runs once, never before
-// this returns. once: leaves an unknown outcome unknown (for proposals that have their own way to find out).
-void pms_command_propose(struct pms_app *app, json_t *cmd, unsigned timeout_ms, bool once, pms_command_cb cb,
-                         void *data);
+// this returns.
+void pms_command_propose(struct pms_app *app, json_t *cmd, unsigned timeout_ms, unsigned flags,
+                         pms_command_cb cb, void *data);
+
+enum {
+    PMS_COMMAND_ONCE = 1, // an unknown outcome stays unknown: the proposer has its own way to find out
+    PMS_COMMAND_HERE = 2, // cb waits until it is applied on this node too: the proposer reads the state next
+};
+
+// The state moved: commands that waited for it end.
+void pms_commands_applied(struct pms_app *app);
 
 // {"op": op}
 json_t *pms_command_new(const char *op);

@@ -8,11 +8,13 @@
 #include "cmd/pmsd/command.h"
 #include "cmd/pmsd/join.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define JOIN_MS 10000
+#define JOIN_MS     10000
+#define NAMESAKE_MS 1000
 
 int pms_join_token_secret(void *data, const char *token_id, char secret[PMS_TOKEN_SECRET_SIZE])
 {
@@ -34,6 +36,7 @@ int pms_join_token_secret(void *data, const char *token_id, char secret[PMS_TOKE
 struct join_serve {
     struct pms_app *app;
     struct pms_join *join;
+    json_t *cmd; // node_join
 };
 
 static json_t *welcome(const struct pms_app *app)
@@ -81,19 +84,48 @@ static void on_joined(void *data, int err, const char *text, const json_t *resul
     free(s);
 }
 
+static void propose(struct join_serve *s)
+{
+    pms_command_propose(s->app, s->cmd, JOIN_MS, PMS_COMMAND_HERE, on_joined, s);
+}
+
+static void on_namesake(void *data, int status, const json_t *body)
+{
+    struct join_serve *s = data;
+    char text[200];
+    json_t *none;
+
+    (void)body;
+    if (status != 0) {
+        propose(s); // it is gone: a node that lost its disk comes back under its old name
+        return;
+    }
+    snprintf(text, sizeof(text), "there is a node %.63s already, and it is up: join under another name",
+             pms_json_str(s->cmd, "name", "?"));
+    json_decref(s->cmd);
+    none = json_object();
+    on_joined(s, PMS_EEXISTS, text, none);
+    json_decref(none);
+}
+
 void pms_join_serve(void *data, struct pms_join *join, const char *token_id, const json_t *request)
 {
     static const char *const keys[] = {"id", "name", "addr", "role"};
     struct join_serve *s = calloc(1, sizeof(*s));
-    json_t *cmd = pms_command_new("node_join");
+    struct pms_node_info have;
+    uint64_t id = 0;
 
     PMS_CHECK_MSG(s != NULL, "out of memory");
-    *s = (struct join_serve){data, join};
+    *s = (struct join_serve){data, join, pms_command_new("node_join")};
     // The state machine checks every field.
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (json_object_get(request, keys[i]) != NULL)
-            json_object_set(cmd, keys[i], json_object_get(request, keys[i]));
-    pms_json_set_str(cmd, "token", token_id);
-    pms_json_set_u64(cmd, "now_s", (uint64_t)time(NULL));
-    pms_command_propose(s->app, cmd, JOIN_MS, false, on_joined, s);
+            json_object_set(s->cmd, keys[i], json_object_get(request, keys[i]));
+    pms_json_set_str(s->cmd, "token", token_id);
+    pms_json_set_u64(s->cmd, "now_s", (uint64_t)time(NULL));
+    pms_json_id(request, "id", &id);
+    // A name may be taken over only from a node that does not answer any more.
+    if (pms_state_node_get_by_name(s->app->state, pms_json_str(request, "name", ""), &have) != 0 ||
+        have.id == id || pms_rpc_call(s->app->rpc, have.id, "local", NULL, NAMESAKE_MS, on_namesake, s) != 0)
+        propose(s);
 }

@@ -205,7 +205,7 @@ static void brick_propose(struct pms_local *a, const char *op, uint64_t incarnat
     pms_json_set_u64(cmd, "slot", (uint64_t)a->slot);
     if (incarnation != 0)
         pms_json_set_id(cmd, "incarnation", incarnation);
-    pms_command_propose(a->app, cmd, PROPOSE_MS, false, on_brick_told, proposal_new(a));
+    pms_command_propose(a->app, cmd, PROPOSE_MS, 0, on_brick_told, proposal_new(a));
 }
 
 // ---- The steps ----
@@ -387,7 +387,7 @@ static void on_propose(struct pms_local *a, const struct pms_loop_event *ev)
     p = proposal_new(a);
     p->kind = ev->propose.kind;
     p->epoch = ev->propose.epoch;
-    pms_command_propose(a->app, cmd, 1000, true, on_proposed, p);
+    pms_command_propose(a->app, cmd, 1000, PMS_COMMAND_ONCE, on_proposed, p);
 }
 
 void pms_local_on_event(struct pms_local *a, const struct pms_loop_event *ev)

@@ -26,6 +26,7 @@ static void on_kick(uv_async_t *async)
 
     if (app->phase == PMS_APP_STOPPING)
         pms_member_stop_step(app);
+    pms_commands_applied(app);
     pms_tasks_run(app);
     if (app->phase == PMS_APP_MEMBER)
         pms_locals_tick(app);

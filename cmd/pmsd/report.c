@@ -6,6 +6,8 @@
 #include "base/util.h"
 #include "cmd/pmsd/local.h"
 
+#include <errno.h>
+
 static const char *step_name(enum pms_brick_step step)
 {
     static const char *const names[] = {"none", "creating", "made",     "opening",
@@ -54,7 +56,9 @@ static json_t *array_report(const struct pms_local *a)
     }
     pms_json_set_str(obj, "target", a->at != NULL ? pms_at_state_name(a->at_state) : "none");
     if (a->at_err != 0)
-        pms_json_set_str(obj, "target_error", pms_err_text(a->at_err));
+        pms_json_set_str(obj, "target_error",
+                         a->at_err == -ENODEV ? "no interface of this node is in the portal's subnet"
+                                              : pms_err_text(a->at_err));
     if (a->brick != PMS_BRICK_OPEN || !a->dp_known)
         return obj;
     pms_json_set_u64(obj, "epoch", a->dp.epoch);

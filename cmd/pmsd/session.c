@@ -81,7 +81,7 @@ void pms_local_on_login(void *arg, uint64_t login_id, const struct pms_session_r
     json_decref(session);
     pms_json_set_id(cmd, "array", a->info.id);
     pms_json_set_id(cmd, "node", a->app->node.id);
-    pms_command_propose(a->app, cmd, LOGIN_MS, false, on_login_recorded, l);
+    pms_command_propose(a->app, cmd, LOGIN_MS, 0, on_login_recorded, l);
 }
 
 // ---- Closed ----
@@ -116,7 +116,7 @@ void pms_local_on_closed(void *arg, const struct pms_session_rec *rec, enum pms_
     pms_json_set_u64(cmd, "tsih", tsih);
     pms_json_set_u64(cmd, "login", login);
     pms_json_set_str(cmd, "reason", how == PMS_SESSION_LOGOUT ? "logout" : "connection lost");
-    pms_command_propose(a->app, cmd, CLOSED_MS, false, on_closed_recorded, NULL);
+    pms_command_propose(a->app, cmd, CLOSED_MS, 0, on_closed_recorded, NULL);
 }
 
 void pms_local_session_gone(struct pms_local *a, uint16_t tsih)
@@ -156,7 +156,7 @@ static void orphan_expire(struct pms_local *a, struct pms_orphan *o)
     pms_json_set_id(cmd, "array", a->info.id);
     pms_json_set_u64(cmd, "tsih", o->tsih);
     pms_json_set_u64(cmd, "if_disconnected_index", o->disconnected);
-    pms_command_propose(a->app, cmd, EXPIRE_MS, false, on_expired, NULL);
+    pms_command_propose(a->app, cmd, EXPIRE_MS, 0, on_expired, NULL);
 }
 
 void pms_local_sessions_tick(struct pms_local *a, uint64_t now_ns)

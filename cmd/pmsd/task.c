@@ -102,7 +102,7 @@ void pms_task_command(struct pms_task *task, json_t *cmd, unsigned timeout_ms, p
     PMS_CHECK(task->calls == 0);
     task->on_command = cb;
     pms_task_call(task);
-    pms_command_propose(task->app, cmd, timeout_ms, false, on_command, task);
+    pms_command_propose(task->app, cmd, timeout_ms, PMS_COMMAND_HERE, on_command, task);
 }
 
 static void on_barrier(void *data, int status)
