@@ -7,12 +7,11 @@
  * next pmsd, which finds every command that has no posted completion (pms_ring_attach) and never sees again
  * one that has.
  *
- *   plugin: pms_ring_buf_alloc -> (tgtd reads the socket into it) -> pms_ring_submit -> ... -> pms_ring_reap
- *   pmsd:   pms_ring_poll -> disk and peers straight from pms_ring_data() -> pms_ring_complete ->
- * pms_ring_kick
+ *   plugin: pms_ring_buf_alloc, tgtd reads the socket into it, pms_ring_submit ... pms_ring_reap
+ *   pmsd:   pms_ring_poll, disk and peers straight from pms_ring_data(), pms_ring_complete, pms_ring_kick
  *
- * A slot's life, kept in shared memory:   FREE -submit-> SUBMITTED -poll-> TAKEN -complete-> COMPLETED
- * -reap-> FREE
+ * A slot's life, kept in shared memory:
+ *   FREE -submit-> SUBMITTED -poll-> TAKEN -complete-> COMPLETED -reap-> FREE
  *
  * Trust: neither side believes the other. pmsd copies each entry to private memory before it looks at it,
  * checks opcode, tag, offset, length and arena range against what it was told at attach, and keeps its own

@@ -2,10 +2,9 @@
 /*
  * The gate: which command of the array's LUN may run now, and the one place where commands end.
  *
- *   arrives -> runs -> ends                              the gate is open and nobody waits
- *   arrives -> waits in line -> runs -> ends             the gate is closed, or others wait, or ORDERED
- *   arrives -> waits in line -> ends (TASK ABORTED)      its connection closed, or it was aborted, before it
- * ran
+ *   arrives -> runs -> ends                            the gate is open and nobody waits
+ *   arrives -> waits in line -> runs -> ends           the gate is closed, or others wait, or ORDERED
+ *   arrives -> waits in line -> ends (TASK ABORTED)    aborted, or its connection closed, before it ran
  *
  * Every operation of the LUN is wrapped, so that commands are held, never failed, while pmsd is away or is
  * not the primary. tgtd sees SIMPLE commands only: its own queue of ORDERED ones frees an aborted command
@@ -14,8 +13,7 @@
  */
 #include "target/plugin/plugin.h"
 
-/* Runs the command's operation. An answer that comes at once is returned, cmd_async tells whether one will
- * come. */
+/* Runs the command's operation. If it answered at once (not cmd_async) that is the status returned. */
 static int dispatch(struct pms_task *t)
 {
     struct scsi_cmd *cmd = t->cmd;

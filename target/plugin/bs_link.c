@@ -3,7 +3,9 @@
  * The socket to pmsd.
  *
  *   OFF --open--> HELLO --HELLO_OK--> UP --socket dies--> DOWN --timer, connect--> HELLO ...
- *                   '--refused, timeout: open fails '                  '--refused: DOWN, tried again
+ *                   '--refused, timeout: open fails                    '--refused: DOWN, tried again
+ *
+ * Too long DOWN: tgtd ends.
  *
  * Only the first HELLO waits (bs_open, at most PMS_PLUG_HELLO_TIMEOUT_MS); everything else is driven by
  * tgtd's event loop. A message that cannot be sent at once means that pmsd is stuck or gone: the socket is
@@ -13,6 +15,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -145,6 +148,7 @@ static int hello_accept(const struct pms_plug_hello_ok *ok)
     }
     plug.hello = *ok;
     plug.link = PMS_LINK_UP;
+    plug.lost_ticks = plug.hello_ticks = 0;
     timer_set(false);
     return 0;
 }
@@ -268,6 +272,10 @@ static void on_timer(int fd, int events, void *data)
     (void)data;
     if (read(fd, &n, sizeof(n)) < 0)
         return;
+    if (plug.orphan_ms && ++plug.lost_ticks * PMS_PLUG_RECONNECT_MS > plug.orphan_ms) {
+        pms_plug_log("no pmsd for %u ms: this tgtd ends", plug.orphan_ms);
+        _exit(1);
+    }
     if (plug.link == PMS_LINK_HELLO && ++plug.hello_ticks * PMS_PLUG_RECONNECT_MS > PMS_PLUG_HELLO_TIMEOUT_MS)
         link_lost("no answer to HELLO");
     if (plug.link != PMS_LINK_DOWN)
@@ -302,11 +310,13 @@ static int hello_wait(void)
 
 int pms_link_open(const char *path)
 {
+    const char *orphan = getenv(PMS_PLUG_ENV_ORPHAN);
     int rc;
 
     if (strlen(path) >= sizeof(plug.sock_path))
         return -ENAMETOOLONG;
     strcpy(plug.sock_path, path);
+    plug.orphan_ms = orphan ? (unsigned)strtoul(orphan, NULL, 10) : PMS_PLUG_ORPHAN_MS;
     plug.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (plug.timer < 0)
         return -errno;

@@ -2,11 +2,12 @@
 /*
  * Logins that wait for pmsd, and connections that end.
  *
- *   last login request -> pms_login_complete: attach to the port's session or make one; close its older
- * connections; LOGIN_REQ to pmsd; the answer is built by tgtd but held (no EPOLLOUT) LOGIN_RSP ok       ->
- * once no command of the older connections runs any more: TSIH, answer released LOGIN_RSP refused  -> the
- * answer is rewritten to that status and released, the connection closes connection closes meanwhile -> the
- * login stays as a record, so that a committed session is kept, and pmsd is told
+ *   last login request    pms_login_complete: attach to the port's session or make one, close its older
+ *                         connections, LOGIN_REQ to pmsd; tgtd builds the answer, which is held (no EPOLLOUT)
+ *   LOGIN_RSP ok          once no command of the older connections runs any more: TSIH, answer released
+ *   LOGIN_RSP refused     the answer is rewritten to that status and released, the connection closes
+ *   connection closes     meanwhile: the login stays as a record, so that a committed session is kept, and
+ *                         pmsd is told
  *
  * So an old write can never land after a write of the new connection: the new one has not begun.
  */

@@ -180,10 +180,14 @@ static int on_open(struct scsi_lu *lu, char *path, int *fd, uint64_t *size)
 
 static void on_close(struct scsi_lu *lu)
 {
+    struct pms_sess *sess, *next;
+
     if (plug.lu != lu)
         return;
     pms_gate_serve(false);
     pms_link_close();
+    if (list_empty(&plug.logins))
+        list_for_each_entry_safe(sess, next, &plug.sessions, siblings) pms_sess_drop(sess);
     plug.lu = NULL;
 }
 

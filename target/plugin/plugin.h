@@ -124,7 +124,8 @@ struct pms_plug {
     /* link */
     enum pms_link_state link;
     int sock, timer;
-    unsigned hello_ticks;
+    unsigned hello_ticks, lost_ticks; /* turns of the timer since the last HELLO, since pmsd was lost */
+    unsigned orphan_ms;
     uint32_t connects;
     char sock_path[108];
     char build_id[48];

@@ -9,21 +9,21 @@
  *   plugin                                   pmsd
  *   HELLO + {memfd, efd_sq, efd_cq}  ----->
  *                                    <-----  HELLO_OK (or a refusal: status, text)
- *                                    <-----  IMPORT ...  IMPORT_END      sessions known to the cluster
- *   IMPORT_RSP                       ----->                              one, for the whole batch
- *                                    <-----  PORTAL add                  only now does anything listen
+ *                                    <-----  IMPORT ...  IMPORT_END   sessions known to the cluster
+ *   IMPORT_RSP                       ----->                           one, for the whole batch
+ *                                    <-----  PORTAL add               only now does anything listen
  *   PORTAL_RSP                       ----->
- *                                    <-----  SERVE on                    commands flow into the ring
+ *                                    <-----  SERVE on                 commands flow into the ring
  *   SERVE_RSP                        ----->
- *   LOGIN_REQ                        ----->                              the initiator's last answer is held
- * ...
- *                                    <-----  LOGIN_RSP                   ... until this (after the commit in
- * Raft) CLOSED                           ----->
+ *   LOGIN_REQ                        ----->                           the last answer is held ...
+ *                                    <-----  LOGIN_RSP                ... until this (committed in Raft)
+ *   CLOSED                           ----->
  *
  * Until SERVE on, and after SERVE off, commands are held in the plugin, not failed. If the socket dies the
  * plugin holds everything, connects again every PMS_PLUG_RECONNECT_MS, and starts over with HELLO and the
  * same memfd; logins that were not answered are asked again with the same cookie. Open portals and live
- * sessions stay.
+ * sessions stay. After PMS_PLUG_ORPHAN_MS without pmsd it ends tgtd. Portals of tgtd's command line are
+ * closed as the plugin is loaded: only PORTAL opens one.
  */
 #ifndef PMS_TARGET_PLUGIN_PROTO_H
 #define PMS_TARGET_PLUGIN_PROTO_H
@@ -43,6 +43,10 @@
 #define PMS_PLUG_ENV_DIR    "PMS_PLUGIN_DIR"       /* for pms_redirect.so: the folder that holds bs_pms.so */
 #define PMS_PLUG_ENV_LISTEN "PMS_PLUGIN_LISTEN_FD" /* for pms_redirect.so: the inherited listener */
 #define PMS_PLUG_ENV_ARENA  "PMS_PLUGIN_ARENA"     /* arena size in bytes, optional */
+#define PMS_PLUG_ENV_ORPHAN "PMS_PLUGIN_ORPHAN_MS" /* instead of PMS_PLUG_ORPHAN_MS, 0: never */
+
+/* So long without pmsd the plugin holds everything; then it ends tgtd, which nobody wants any more. */
+#define PMS_PLUG_ORPHAN_MS 5000
 
 #define PMS_PLUG_IQN_LEN    224
 #define PMS_PLUG_ADDR_LEN   64 /* "192.0.2.1:3260", "[2001:db8::1]:3260" */

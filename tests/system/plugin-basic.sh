@@ -250,6 +250,16 @@ grep -q '769' "$T/relogin" || fail "refused with another status: $(cat "$T/relog
 alive "a refused login"
 ok "misbehaving initiators, a full arena, vanished and refused logins"
 
+# ---- nobody's tgtd ends ----
+PMS_PLUGIN_ORPHAN_MS=700 up
+kill -9 "$SERVE"
+wait "$SERVE" 2> /dev/null
+sleep 0.3
+alive "at once when pmsd was lost"
+tgtd_gone() { ! kill -0 "$TGTD" 2> /dev/null; }
+until_true 5 tgtd_gone || fail "an orphaned tgtd goes on for ever"
+ok "without pmsd tgtd holds, then ends"
+
 # ---- another tgtd than the one it was built for ----
 down
 id=$(readelf -n "$B/tgtd" | sed -n 's/^ *Build ID: \(..\)\(..\)\(..\)\(..\).*/\\x\1\\x\2\\x\3\\x\4/p')

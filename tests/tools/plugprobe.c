@@ -3,15 +3,14 @@
  * What a well-behaved initiator would not do, or would not see: raw iSCSI bytes and awkward commands for the
  * plugin's tests. Each verb prints what it saw and exits 0 if that is what must be.
  *
- *   plugprobe time2wait ADDR PORT IQN    logs in offering DefaultTime2Wait=0: the answer must say 0
- *   plugprobe vanish ADDR PORT IQN N     N times: sends a whole login and closes without reading the answer
- *   plugprobe outside ADDR PORT IQN      sends Data-Out beyond its command's buffer: must be disconnected
- *   plugprobe toolong URL                READ and WRITE of 8 MiB: ILLEGAL REQUEST, and the session lives
- *   plugprobe flood URL N                N writes of 4 MiB at once: each GOOD or TASK SET FULL, then all
- * again until GOOD plugprobe held-abort URL             gate shut: a write and its ABORT TASK: the abort must
- * be answered plugprobe held-leave URL             gate shut: a write, then the connection is closed
- *   plugprobe block URL LBA              prints the first byte of a block (for held-*: must not be the
- * write's)
+ *   plugprobe time2wait ADDR PORT IQN   logs in offering DefaultTime2Wait=0: the answer must say 0
+ *   plugprobe vanish ADDR PORT IQN N    N times: sends a whole login and closes without reading the answer
+ *   plugprobe outside ADDR PORT IQN     sends Data-Out beyond its command's buffer: must be disconnected
+ *   plugprobe toolong URL               READ and WRITE of 8 MiB: ILLEGAL REQUEST, and the session lives
+ *   plugprobe flood URL N               N writes of 4 MiB at once: each GOOD or TASK SET FULL; those again
+ *   plugprobe held-abort URL PID        shuts the gate (SIGUSR1 to PID), writes, aborts: must be answered
+ *   plugprobe held-leave URL PID        shuts the gate, writes, closes the connection
+ *   plugprobe block URL LBA             prints the first byte of a block, 77 after flood
  */
 #include <arpa/inet.h>
 #include <errno.h>

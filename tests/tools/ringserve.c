@@ -5,7 +5,7 @@
  *
  *   ringserve --sock PATH --file FILE --array HEX16 [--size BYTES] [--portal ADDR:PORT] [--journal FILE]
  *             [--delay-ms N] [--hold-login-ms N] [--refuse-login STATUS] [--die-after N] [--closed-gate]
- * [--name TEXT]
+ *             [--name TEXT]
  *
  * One line on stdout per event (hello, login, closed, portal, served, stats). SIGUSR1 opens or shuts the
  * gate, SIGUSR2 prints "stats ...", SIGTERM prints it and ends. --journal keeps the sessions: a second
