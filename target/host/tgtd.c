@@ -64,6 +64,7 @@ struct pms_tgtd {
     size_t step; // of setup, SETUP_STEPS: done
     uint64_t started_ns;
     uint64_t answered_ns;
+    uint64_t pinged_ns;
     bool exited;
     bool stopping;
     int stop_err;
@@ -114,6 +115,10 @@ static void on_ping_time(uv_timer_t *timer)
 {
     struct pms_tgtd *t = timer->data;
 
+    // If it was this process that stood still, tgtd had nothing to answer.
+    if (elapsed_ms(t->pinged_ns) > 3 * PING_MS)
+        t->answered_ns = pms_clock_boot_ns();
+    t->pinged_ns = pms_clock_boot_ns();
     if (elapsed_ms(t->answered_ns) > PMS_TGTD_DEAF_MS) {
         pms_log(PMS_LOG_ERROR, "array %s: tgtd has not answered for %d ms: killed", t->name,
                 PMS_TGTD_DEAF_MS);
@@ -158,7 +163,7 @@ static void step_next(struct pms_tgtd *t)
     if (t->step == SETUP_STEPS) {
         pms_log(PMS_LOG_INFO, "array %s: tgtd (pid %d) is set up after %u ms", t->name, (int)pms_tgtd_pid(t),
                 elapsed_ms(t->started_ns));
-        t->answered_ns = pms_clock_boot_ns();
+        t->answered_ns = t->pinged_ns = pms_clock_boot_ns();
         uv_timer_start(&t->timer, on_ping_time, PING_MS, PING_MS);
         t->cb(t->arg, 0);
         return;

@@ -496,6 +496,26 @@ static void test_target_when_tgtd_is_wedged_then_deactivation_is_bounded(void **
     pmsd_close(&d);
 }
 
+static void test_target_when_tgtd_is_deaf_then_replaced(void **state)
+{
+    struct pmsd d;
+    pid_t deaf;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd_open(&d);
+    pms_at_activate(d.at);
+    run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
+    run_for(&d, 1500); // pings are answered
+    assert_int_equal(pms_at_restarts(d.at), 0);
+    deaf = pms_at_tgtd_pid(d.at);
+    kill(deaf, SIGSTOP);
+    run_until(&d, &d.states[PMS_AT_SERVING], 2, PMS_TGTD_DEAF_MS + 3000);
+    assert_true(pms_at_tgtd_pid(d.at) != deaf);
+    assert_int_equal(kill(deaf, 0), -1);
+    pmsd_close(&d);
+}
+
 static void test_target_when_deactivated_at_any_moment_then_all_is_gone(void **state)
 {
     struct pmsd d;
@@ -712,6 +732,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_target_when_activated_then_serves_and_goes_down_again),
         cmocka_unit_test(test_target_when_tgtd_is_killed_then_initiator_sees_no_error),
         cmocka_unit_test(test_target_when_tgtd_is_wedged_then_deactivation_is_bounded),
+        cmocka_unit_test(test_target_when_tgtd_is_deaf_then_replaced),
         cmocka_unit_test(test_target_when_deactivated_at_any_moment_then_all_is_gone),
         cmocka_unit_test(test_target_when_it_may_not_serve_then_address_waits),
         cmocka_unit_test(test_target_when_held_then_only_the_address_goes),
