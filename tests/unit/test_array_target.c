@@ -27,6 +27,7 @@
 #define PORTAL      "10.8.0.50"
 #define IQN         "iqn.2026-11.io.pms:0123abcd:t1"
 #define URL         "iscsi://" PORTAL "/" IQN "/1"
+#define URL6        "iscsi://[fd08::50]:3260/" IQN "/1"
 
 static char run_dir[] = "/tmp/pms-test-XXXXXX"; // both nodes' when there are two
 static struct pms_tgtd_paths paths;
@@ -185,7 +186,7 @@ static const struct pms_at_cbs cbs = {.ring_attach = ring_attach,
                                       .closed = closed,
                                       .state = on_state};
 
-static void pmsd_open(struct pmsd *d)
+static void pmsd_open_at(struct pmsd *d, const char *portal)
 {
     struct pms_at_conf conf = {.array_id = 0x1122334455667788,
                                .name = "t1",
@@ -199,9 +200,14 @@ static void pmsd_open(struct pmsd *d)
     uv_loop_init(&d->loop);
     uv_timer_init(&d->loop, &d->tick);
     uv_timer_start(&d->tick, on_tick, 2, 2);
-    assert_int_equal(pms_portal_conf_parse(PORTAL "/24", &conf.portal), 0);
+    assert_int_equal(pms_portal_conf_parse(portal, &conf.portal), 0);
     assert_int_equal(pms_guard_open(&d->loop, NULL, &d->guard), 0);
     assert_int_equal(pms_at_open(&d->loop, d->guard, &paths, &conf, &cbs, d, &d->at), 0);
+}
+
+static void pmsd_open(struct pmsd *d)
+{
+    pmsd_open_at(d, PORTAL "/24");
 }
 
 // Runs the loop until *count reaches target; returns the milliseconds it took, fails after ms.
@@ -309,12 +315,12 @@ static int client_io(struct pms_initiator *ini, bool write, uint64_t lba, uint8_
 // Exit code 10 + number of reconnects (at most 9) if all was well, 20 more for each unit attention 29h.
 // Writes "r" to ready_fd when it runs well, and at the end the longest time between two answers, in
 // milliseconds.
-static int client_main(int ready_fd)
+static int client_main(const char *url, int ready_fd)
 {
     uint64_t last_ns = 0, gap_ns = 0;
     uint32_t gap_ms;
     static uint8_t out[65536], in[65536];
-    struct pms_initiator_opts opts = {.url = URL,
+    struct pms_initiator_opts opts = {.url = url,
                                       .name = "iqn.2026-11.io.pms.test:client",
                                       .isid_seed = 77,
                                       .nop_timeout_ms = 5000,
@@ -346,7 +352,7 @@ static int client_main(int ready_fd)
     return (int)(10 + (stats.reconnects < 9 ? stats.reconnects : 9) + 20 * stats.unit_attentions);
 }
 
-static pid_t client_start(int *ready_fd)
+static pid_t client_start(const char *url, int *ready_fd)
 {
     int fds[2];
     pid_t pid;
@@ -354,7 +360,7 @@ static pid_t client_start(int *ready_fd)
     assert_int_equal(pipe(fds), 0);
     pid = fork();
     if (pid == 0)
-        _exit(client_main(fds[1]));
+        _exit(client_main(url, fds[1]));
     close(fds[1]);
     *ready_fd = fds[0];
     return pid;
@@ -419,7 +425,7 @@ static void test_target_when_activated_then_serves_and_goes_down_again(void **st
         assert_true(address_here());
         tgtd = pms_at_tgtd_pid(d.at);
         assert_true(tgtd > 0);
-        client = client_start(&ready);
+        client = client_start(URL, &ready);
         client_await_ready(&d, ready);
         assert_int_equal(client_stop(&d, client, ready, &gap_ms) % 20, 10);
         for (int i = 0; i < 200 && d.sessions_count > 0; i++)
@@ -451,7 +457,7 @@ static void test_target_when_tgtd_is_killed_then_initiator_sees_no_error(void **
     pmsd_open(&d);
     pms_at_activate(d.at);
     run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
-    client = client_start(&ready);
+    client = client_start(URL, &ready);
     client_await_ready(&d, ready);
     assert_int_equal(d.sessions_count, 1);
     logins = d.logins;
@@ -493,6 +499,75 @@ static void test_target_when_tgtd_is_wedged_then_deactivation_is_bounded(void **
     pms_at_activate(d.at);
     run_until(&d, &d.states[PMS_AT_SERVING], 2, 5000);
     assert_int_equal(d.stopped, 2);
+    pmsd_close(&d);
+}
+
+static void test_target_when_portal_is_ipv6_then_serves(void **state)
+{
+    struct pmsd d;
+    uint32_t gap_ms;
+    pid_t client;
+    int ready;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd_open_at(&d, "fd08::50/64");
+    pms_at_activate(d.at);
+    run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
+    client = client_start(URL6, &ready);
+    client_await_ready(&d, ready);
+    kill(pms_at_tgtd_pid(d.at), SIGKILL);
+    run_until(&d, &d.states[PMS_AT_SERVING], 2, 5000);
+    run_for(&d, 500);
+    assert_int_equal(client_stop(&d, client, ready, &gap_ms), 11);
+    assert_true(gap_ms < 1000);
+    pmsd_close(&d);
+}
+
+// Connects again and again until SIGTERM; exit code: 0 if it connected often and was never refused.
+static int connector_main(void)
+{
+    struct sockaddr_storage addr;
+    unsigned connects = 0, refused = 0;
+
+    signal(SIGTERM, on_sigterm);
+    pms_addr_parse(PORTAL, PMS_PORT_ISCSI, &addr);
+    while (!client_over) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+        if (connect(fd, (struct sockaddr *)&addr, pms_addr_len(&addr)) == 0)
+            connects++;
+        else if (errno == ECONNREFUSED)
+            refused++;
+        close(fd);
+        usleep(500);
+    }
+    return refused > 0 ? 1 : connects < 100 ? 2 : 0;
+}
+
+static void test_target_when_tgtd_dies_often_then_nobody_is_refused(void **state)
+{
+    struct pmsd d;
+    pid_t connector;
+    int status;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd_open(&d);
+    pms_at_activate(d.at);
+    run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
+    connector = fork();
+    if (connector == 0)
+        _exit(connector_main());
+    for (int i = 1; i <= 5; i++) {
+        run_for(&d, 100);
+        kill(pms_at_tgtd_pid(d.at), SIGKILL);
+        run_until(&d, &d.states[PMS_AT_SERVING], i + 1, 5000);
+    }
+    assert_int_equal(pms_at_restarts(d.at), 5);
+    kill(connector, SIGTERM);
+    waitpid(connector, &status, 0);
+    assert_int_equal(status, 0);
     pmsd_close(&d);
 }
 
@@ -654,7 +729,7 @@ static void test_target_when_node_is_lost_then_session_goes_on_elsewhere(void **
     pms_at_activate(a.at);
     run_until(&a, &a.states[PMS_AT_SERVING], 1, 5000);
     enter(spaces, CLIENT);
-    client = client_start(&ready);
+    client = client_start(URL, &ready);
     client_await_ready(&a, ready);
     assert_int_equal(a.sessions_count, 1);
 
@@ -707,7 +782,7 @@ static int setup(void **state)
         return -1;
     if (system("ip link set lo up && ip link add eth0 type veth peer name eth1 && ip link set eth0 up && ip "
                "link set eth1 up && "
-               "ip addr add 10.8.0.1/24 dev eth0") != 0)
+               "ip addr add 10.8.0.1/24 dev eth0 && ip addr add fd08::1/64 dev eth0 nodad") != 0)
         return -1;
     paths =
         (struct pms_tgtd_paths){.tgtd = tgtd, .plugin_dir = dir, .redirect = redirect, .run_dir = run_dir};
@@ -732,6 +807,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_target_when_activated_then_serves_and_goes_down_again),
         cmocka_unit_test(test_target_when_tgtd_is_killed_then_initiator_sees_no_error),
         cmocka_unit_test(test_target_when_tgtd_is_wedged_then_deactivation_is_bounded),
+        cmocka_unit_test(test_target_when_portal_is_ipv6_then_serves),
+        cmocka_unit_test(test_target_when_tgtd_dies_often_then_nobody_is_refused),
         cmocka_unit_test(test_target_when_tgtd_is_deaf_then_replaced),
         cmocka_unit_test(test_target_when_deactivated_at_any_moment_then_all_is_gone),
         cmocka_unit_test(test_target_when_it_may_not_serve_then_address_waits),
