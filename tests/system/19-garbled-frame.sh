@@ -39,8 +39,8 @@ say "$garbled packets were garbled"
 assert_ge "number of garbled packets" "$garbled" 1
 wait_healthy disk 60
 verify_finish
-grep -Ehi 'checksum|garbled|corrupt' "$dir"/n[12]/pmsd.log | head -n 3
-grep -Eqi 'checksum|garbled|corrupt' "$dir"/n[12]/pmsd.log || fail "no node logs a garbled frame"
+grep -Ehi 'checksum|garbled|corrupt|damaged' "$dir"/n[12]/pmsd.log | head -n 3
+grep -Eqi 'checksum|garbled|corrupt|damaged' "$dir"/n[12]/pmsd.log || fail "no node logs a garbled frame"
 replicas_must_agree disk
 verify_again disk
 figures

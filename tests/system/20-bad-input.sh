@@ -64,7 +64,7 @@ token=$("${second[@]}" ctl 1 cluster init --name second --node n1 --addr 10.77.0
 join=("${second[@]}" ctl 2 cluster join 10.77.0.11 --node n2 --addr 10.77.0.12 --token)
 wrong=${token%?}$([ "${token: -1}" = 0 ] && echo 1 || echo 0)
 assert_refused 1 'token' "${join[@]}" "$wrong"
-assert_refused 1 'token' "${second[@]}" ctl 2 cluster join 10.77.0.11 --node n2 --addr 10.77.0.12 --token rubbish
+assert_refused 2 'token' "${second[@]}" ctl 2 cluster join 10.77.0.11 --node n2 --addr 10.77.0.12 --token rubbish
 assert_refused 1 'n1' "${second[@]}" ctl 2 cluster join 10.77.0.11 --node n1 --addr 10.77.0.12 --token "$token"
 "${join[@]}" "$token" >/dev/null || {
     # the refusal of the name may have used the token up
