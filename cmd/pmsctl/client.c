@@ -76,7 +76,7 @@ static int answer_read(struct pms_client *client, int fd, struct pms_buf *b)
         int n = poll(&p, 1, client->on_wait != NULL ? 1000 : -1);
         ssize_t got;
 
-        if (n == 0) {
+        if (n == 0 && client->on_wait != NULL) {
             client->on_wait(client, client->data);
             continue;
         }
