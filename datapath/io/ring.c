@@ -159,6 +159,7 @@ static int ring_recover(struct pms_ring *ring)
     uint32_t i, gen;
     int rc;
 
+    PMS_CHECK(ring->hdr && ring->slots);
     ring->head = atomic_load(&ring->hdr->sq_tail);
     ring->tail = atomic_load(&ring->hdr->cq_tail);
     for (i = 0; i < ring->slots_n; i++) {
