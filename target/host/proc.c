@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/pidfd.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,7 +26,7 @@ struct pms_proc {
 };
 
 // Runs in the vfork child, in the parent's memory: system calls only. Returns only if something failed.
-static int child_exec(const struct pms_proc_conf *conf, int null_fd, pid_t parent, const sigset_t *mask)
+static int child_exec(const struct pms_proc_conf *conf, int null_fd, const sigset_t *mask)
 {
     int moved[PROC_FDS_MAX];
     int first_free = 3 + (int)conf->fds_count;
@@ -35,10 +34,6 @@ static int child_exec(const struct pms_proc_conf *conf, int null_fd, pid_t paren
 
     if (conf->own_session)
         setsid();
-    if (conf->dies_with_parent && prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-        return errno;
-    if (conf->dies_with_parent && getppid() != parent)
-        return ESRCH;
     for (int sig = 1; sig < 32; sig++)
         if (sig != SIGKILL && sig != SIGSTOP)
             sigaction(sig, &dfl, NULL);
@@ -68,7 +63,6 @@ static int child_exec(const struct pms_proc_conf *conf, int null_fd, pid_t paren
 static int spawn(const struct pms_proc_conf *conf, int null_fd, pid_t *pid_out)
 {
     volatile int child_errno = 0;
-    pid_t parent = getpid();
     sigset_t all, old;
     pid_t pid;
 
@@ -79,7 +73,7 @@ static int spawn(const struct pms_proc_conf *conf, int null_fd, pid_t *pid_out)
         sigset_t none;
 
         sigemptyset(&none);
-        child_errno = child_exec(conf, null_fd, parent, &none);
+        child_errno = child_exec(conf, null_fd, &none);
         _exit(127);
     }
     if (pid < 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Child processes watched through a pidfd: chosen descriptors only, optionally killed when pmsd dies.
-// (uv_spawn knows no parent-death signal and copies the whole address space's page tables: here it is vfork.)
+// Child processes watched through a pidfd, with chosen descriptors only. (uv_spawn passes on whatever is not
+// close-on-exec, and its fork copies the page tables of the whole address space: here it is vfork.)
 #ifndef PMS_TARGET_HOST_PROC_H
 #define PMS_TARGET_HOST_PROC_H
 
@@ -14,10 +14,8 @@ struct pms_proc_conf {
     char *const *env; // NULL: this process's
     const int *fds;   // the child's descriptors 3, 4, .. are duplicates of these; all others are closed
     unsigned fds_count;
-    int output_fd;         // the child's stdout and stderr; -1: ours
-    bool dies_with_parent; // SIGKILL when the calling thread ends: call from a thread that lives as long as
-                           // pmsd
-    bool own_session;      // setsid: a terminal's signals do not reach it
+    int output_fd;    // the child's stdout and stderr; -1: ours
+    bool own_session; // setsid: a terminal's signals do not reach it
 };
 
 struct pms_proc;

@@ -262,6 +262,9 @@ static int plugin_dir_make(const struct pms_tgtd_paths *paths, char dir[PATH_MAX
     return symlink(plugin, link) != 0 && errno != EEXIST ? -errno : 0;
 }
 
+// No parent-death signal: when pmsd dies the guard takes the address off first and kills tgtd then. The other
+// way round the initiator would see its connection end, come back at once, and hang in a queue that nobody
+// serves.
 static int spawn(struct pms_tgtd *t, const struct pms_tgtd_paths *paths, const struct pms_tgtd_conf *conf,
                  const char *ipc_base, int output_fd)
 {
@@ -280,7 +283,6 @@ static int spawn(struct pms_tgtd *t, const struct pms_tgtd_paths *paths, const s
                                  .fds = &conf->listen_fd,
                                  .fds_count = 1,
                                  .output_fd = output_fd,
-                                 .dies_with_parent = false, // the guard takes the address off first
                                  .own_session = true};
     char id[PMS_ID_TEXT_SIZE];
     char plugin_dir[PATH_MAX];
