@@ -51,12 +51,12 @@ static void finish(struct waiter *w, int status)
 // Those that are in the list now: callbacks may add more.
 static void finish_all(struct pms_list *waiters, int status)
 {
-    struct pms_list now;
+    struct pms_list now, *l;
 
     pms_list_init(&now);
     pms_list_splice_tail(&now, waiters);
-    while (!pms_list_empty(&now))
-        finish(pms_list_entry(now.next, struct waiter, list), status);
+    while ((l = pms_list_pop(&now)) != NULL)
+        finish(pms_list_entry(l, struct waiter, list), status);
 }
 
 static int wait_new(struct pms_raft *r, struct pms_list *list, bool leader_only, unsigned timeout_ms,

@@ -47,12 +47,12 @@ static void finish(struct change *c, int status)
 
 static void finish_all(struct pms_raft *r, int status)
 {
-    struct pms_list now;
+    struct pms_list now, *l;
 
     pms_list_init(&now);
     pms_list_splice_tail(&now, &r->changes);
-    while (!pms_list_empty(&now))
-        finish(pms_list_entry(now.next, struct change, list), status);
+    while ((l = pms_list_pop(&now)) != NULL)
+        finish(pms_list_entry(l, struct change, list), status);
 }
 
 static enum pms_raft_role role_from_raft(int role)
@@ -295,7 +295,7 @@ void pms_raft_status_get(const struct pms_raft *r, struct pms_raft_status *s)
                                   .is_leader = leads,
                                   .is_ready = pms_raft_is_ready(r),
                                   .is_caught_up = r->caught_up,
-                                  .index_last = raft_last_index((struct raft *)(uintptr_t)&r->raft),
+                                  .index_last = raft_last_index((struct raft *)&r->raft),
                                   .index_commit = r->raft.commit_index,
                                   .index_applied = r->raft.last_applied};
     for (unsigned i = 0; i < c->n && s->members_n < 2 * PMS_NODES_MAX; i++) {

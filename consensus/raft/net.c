@@ -134,15 +134,16 @@ static void on_listener(uv_poll_t *poll, int status, int events)
 
 static int port_get(int fd, uint16_t *port)
 {
-    struct sockaddr_storage addr;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } addr = {0};
     socklen_t len = sizeof addr;
 
-    if (getsockname(fd, (struct sockaddr *)&addr, &len) != 0)
+    if (getsockname(fd, &addr.any, &len) != 0)
         return -errno;
-    if (addr.ss_family == AF_INET6)
-        *port = ntohs(((const struct sockaddr_in6 *)&addr)->sin6_port);
-    else
-        *port = ntohs(((const struct sockaddr_in *)&addr)->sin_port);
+    *port = ntohs(addr.any.sa_family == AF_INET6 ? addr.v6.sin6_port : addr.v4.sin_port);
     return 0;
 }
 

@@ -59,7 +59,7 @@ uint64_t pms_raft_leader(const struct pms_raft *r)
     const char *address;
 
     if (r->started && !r->failed)
-        raft_leader((struct raft *)(uintptr_t)&r->raft, &id, &address);
+        raft_leader((struct raft *)&r->raft, &id, &address);
     return id;
 }
 

@@ -217,7 +217,7 @@ static void forward_start(struct pms_raft *r, struct proposal *p, uint64_t leade
 static void expire(struct pms_raft *r)
 {
     uint64_t now = pms_raft_now(r);
-    struct pms_list due;
+    struct pms_list due, *l;
 
     pms_list_init(&due);
     pms_list_for_each_safe (l, &r->waiting) {
@@ -226,8 +226,8 @@ static void expire(struct pms_raft *r)
         pms_list_del(l);
         pms_list_add_tail(&due, l);
     }
-    while (!pms_list_empty(&due))
-        finish(pms_list_entry(due.next, struct proposal, list), PMS_ENOQUORUM, 0, NULL);
+    while ((l = pms_list_pop(&due)) != NULL)
+        finish(pms_list_entry(l, struct proposal, list), PMS_ENOQUORUM, 0, NULL);
     // libraft still holds these; only the one who waits is told.
     pms_list_for_each (l, &r->applying) {
         struct proposal *p = pms_list_entry(l, struct proposal, list);
@@ -267,10 +267,10 @@ void pms_raft_proposals_work(struct pms_raft *r)
 // Ends those that nobody holds with PMS_ESHUTDOWN, and tells the others; they are freed when they come back.
 void pms_raft_proposals_close(struct pms_raft *r)
 {
-    struct pms_list held;
+    struct pms_list held, *l;
 
-    while (!pms_list_empty(&r->waiting))
-        finish(pms_list_entry(r->waiting.next, struct proposal, list), PMS_ESHUTDOWN, 0, NULL);
+    while ((l = pms_list_pop(&r->waiting)) != NULL)
+        finish(pms_list_entry(l, struct proposal, list), PMS_ESHUTDOWN, 0, NULL);
     pms_list_init(&held);
     pms_list_splice_tail(&held, &r->applying);
     pms_list_splice_tail(&held, &r->forwarded);

@@ -95,12 +95,12 @@ static void call_finish(struct call *call, int status, const json_t *body)
 // Those that are in the list now: callbacks may make new calls.
 static void calls_finish(struct pms_list *calls, int status)
 {
-    struct pms_list now;
+    struct pms_list now, *l;
 
     pms_list_init(&now);
     pms_list_splice_tail(&now, calls);
-    while (!pms_list_empty(&now))
-        call_finish(pms_list_entry(now.next, struct call, list), status, NULL);
+    while ((l = pms_list_pop(&now)) != NULL)
+        call_finish(pms_list_entry(l, struct call, list), status, NULL);
 }
 
 static struct call *call_find(struct pms_list *calls, uint64_t id)
@@ -254,7 +254,7 @@ static int call_new(struct pms_rpc *rpc, const char *service, const json_t *body
 {
     struct call *call = calloc(1, sizeof *call);
     json_t *frame = json_pack("{s:I, s:s, s:o}", "id", (json_int_t)rpc->id_next, "service", service, "body",
-                              body != NULL ? json_incref((json_t *)(uintptr_t)body) : json_object());
+                              body != NULL ? json_incref((json_t *)body) : json_object());
     int rv = -ENOMEM;
 
     PMS_CHECK(strlen(service) <= SERVICE_NAME_MAX);
@@ -355,8 +355,7 @@ static void request_answer(struct pms_rpc_request *request, int status, const js
     char *text = NULL;
 
     if (frame != NULL && status == 0)
-        json_object_set_new(frame, "body",
-                            body != NULL ? json_incref((json_t *)(uintptr_t)body) : json_object());
+        json_object_set_new(frame, "body", body != NULL ? json_incref((json_t *)body) : json_object());
     if (frame != NULL)
         text = json_dumps(frame, JSON_COMPACT);
     json_decref(frame);
