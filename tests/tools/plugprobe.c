@@ -4,9 +4,11 @@
  * plugin's tests. Each verb prints what it saw and exits 0 if that is what must be.
  *
  *   plugprobe time2wait ADDR PORT IQN   logs in offering DefaultTime2Wait=0: the answer must say 0
+ *   plugprobe tsih ADDR PORT IQN        comes back with TSIH 0, the old one, another one; either stage first
  *   plugprobe vanish ADDR PORT IQN N    N times: sends a whole login and closes without reading the answer
  *   plugprobe outside ADDR PORT IQN     sends Data-Out beyond its command's buffer: must be disconnected
  *   plugprobe toolong URL               READ and WRITE of 8 MiB: ILLEGAL REQUEST, and the session lives
+ *   plugprobe wce URL                   the write cache must be off, and not changeable
  *   plugprobe flood URL N               N writes of 4 MiB at once: each GOOD or TASK SET FULL; those again
  *   plugprobe held-abort URL PID        shuts the gate (SIGUSR1 to PID), writes, aborts: must be answered
  *   plugprobe held-leave URL PID        shuts the gate, writes, closes the connection
@@ -70,10 +72,15 @@ static void raw_send(int fd, const unsigned char bhs[48], const void *data, size
     }
 }
 
-/* Straight to full feature phase: operational stage, T set. */
-static void raw_login_send(int fd, const char *iqn, unsigned isid_low, const char *extra, size_t extra_len)
+#define SECURITY_FIRST    0x81u /* transit, CSG 0, NSG 1 */
+#define OPERATIONAL_FIRST 0x87u /* transit, CSG 1, NSG 3 */
+
+static unsigned raw_tsih; /* in: what the next login says; out: what the answer said */
+
+static void raw_login_send(int fd, const char *iqn, unsigned isid_low, unsigned flags, const char *extra,
+                           size_t extra_len)
 {
-    unsigned char bhs[48] = {0x43, 0x87}; /* login, immediate; transit, CSG 1, NSG 3 */
+    unsigned char bhs[48] = {0x43}; /* login, immediate */
     char text[1024];
     size_t len;
 
@@ -82,8 +89,11 @@ static void raw_login_send(int fd, const char *iqn, unsigned isid_low, const cha
                            0, iqn, 0, 0);
     memcpy(text + len, extra, extra_len);
     len += extra_len;
+    bhs[1] = (unsigned char)flags;
     put24(bhs + 5, (unsigned)len);
     bhs[8] = 0x80; /* ISID type: random */
+    bhs[14] = (unsigned char)(raw_tsih >> 8);
+    bhs[15] = (unsigned char)raw_tsih;
     put32(bhs + 10, isid_low);
     put32(bhs + 16, 1); /* ITT */
     put32(bhs + 24, 1); /* CmdSN */
@@ -126,14 +136,14 @@ static const char *key_find(const char *text, int len, const char *key)
 }
 
 /* Logs in; the text of all answers is gathered. 0, or the login's status. */
-static unsigned raw_login(int fd, const char *iqn, unsigned isid_low, const char *extra, size_t extra_len,
-                          char *text, int *text_len)
+static unsigned raw_login(int fd, const char *iqn, unsigned isid_low, unsigned flags, const char *extra,
+                          size_t extra_len, char *text, int *text_len)
 {
     unsigned char bhs[48];
     int n, rounds;
 
     *text_len = 0;
-    raw_login_send(fd, iqn, isid_low, extra, extra_len);
+    raw_login_send(fd, iqn, isid_low, flags, extra, extra_len);
     for (rounds = 0; rounds < 5; rounds++) {
         n = raw_recv(fd, bhs, text + *text_len, 4096 - (size_t)*text_len);
         if (n < 0 || (bhs[0] & 0x3f) != 0x23) {
@@ -141,9 +151,10 @@ static unsigned raw_login(int fd, const char *iqn, unsigned isid_low, const char
             exit(1);
         }
         *text_len += n;
-        if (bhs[36] || bhs[37] || (bhs[1] & 0x80))
+        raw_tsih = (unsigned)bhs[14] << 8 | bhs[15];
+        if (bhs[36] || bhs[37] || (bhs[1] & 0x83) == 0x83) /* refused, or transit to full feature phase */
             return (unsigned)bhs[36] << 8 | bhs[37];
-        raw_login_send(fd, iqn, isid_low, "", 0);
+        raw_login_send(fd, iqn, isid_low, OPERATIONAL_FIRST, "", 0);
     }
     return 0xffff;
 }
@@ -158,7 +169,8 @@ static int verb_time2wait(char **arg)
     static const char *const want[] = {"0", "No", "Yes", "262144", "1048576", "262144"};
     char text[4200] = {0};
     int len, fd = raw_connect(arg[0], arg[1]), bad = 0;
-    unsigned status = raw_login(fd, arg[2], 0x424242, offer, sizeof(offer) - 1, text, &len);
+    unsigned status =
+        raw_login(fd, arg[2], 0x424242, OPERATIONAL_FIRST, offer, sizeof(offer) - 1, text, &len);
     const char *v;
     size_t i;
 
@@ -173,13 +185,54 @@ static int verb_time2wait(char **arg)
     return status || bad;
 }
 
+/* One login, then the connection is just closed. */
+static unsigned tsih_login(char **arg, unsigned flags, unsigned tsih)
+{
+    static const char none[] = "AuthMethod=None\0";
+    char text[4200];
+    int len, fd = raw_connect(arg[0], arg[1]);
+    unsigned status;
+
+    raw_tsih = tsih;
+    status = raw_login(fd, arg[2], 0x737373, flags, none, flags == SECURITY_FIRST ? sizeof(none) - 1 : 0,
+                       text, &len);
+    close(fd);
+    usleep(50000);
+    return status;
+}
+
+/* Every way to come back with the same ISID: TSIH 0 or the old one, either stage first. Another TSIH is
+ * refused. */
+static int verb_tsih(char **arg)
+{
+    static const unsigned first[] = {OPERATIONAL_FIRST, SECURITY_FIRST};
+    unsigned want, status, i, bad = 0;
+
+    status = tsih_login(arg, OPERATIONAL_FIRST, 0);
+    want = raw_tsih;
+    printf("first: status=%04x tsih=%u\n", status, want);
+    bad += status != 0 || want == 0;
+    for (i = 0; i < 2; i++) {
+        status = tsih_login(arg, first[i], 0);
+        printf("flags %02x, TSIH 0: status=%04x tsih=%u\n", first[i], status, raw_tsih);
+        bad += status != 0 || raw_tsih != want;
+        status = tsih_login(arg, first[i], want);
+        printf("flags %02x, old TSIH: status=%04x tsih=%u\n", first[i], status, raw_tsih);
+        bad += status != 0 || raw_tsih != want;
+        status = tsih_login(arg, first[i], want ^ 0x5500);
+        printf("flags %02x, another TSIH: status=%04x\n", first[i], status);
+        bad += status == 0;
+    }
+    return bad != 0;
+}
+
 static int verb_vanish(char **arg)
 {
     int i, fd, n = atoi(arg[3]);
 
     for (i = 0; i < n; i++) {
         fd = raw_connect(arg[0], arg[1]);
-        raw_login_send(fd, arg[2], 0x515100 + (unsigned)(i % 3), "", 0);
+        raw_login_send(fd, arg[2], 0x515100 + (unsigned)(i % 3), OPERATIONAL_FIRST, "", 0);
         usleep((unsigned)(i % 7) * 1000);
         close(fd);
     }
@@ -194,7 +247,7 @@ static int verb_outside(char **arg)
     char text[4200], data[4096] = "outside";
     int len, fd = raw_connect(arg[0], arg[1]);
 
-    if (raw_login(fd, arg[2], 0x626262, "InitialR2T=No\0", 14, text, &len)) {
+    if (raw_login(fd, arg[2], 0x626262, OPERATIONAL_FIRST, "InitialR2T=No\0", 14, text, &len)) {
         fprintf(stderr, "login refused\n");
         return 1;
     }
@@ -267,6 +320,23 @@ static int verb_toolong(char **arg)
            w ? (unsigned)w->sense.ascq : 0, t ? t->status : -1);
     iscsi_logout_sync(iscsi);
     return !ok;
+}
+
+/* Caching mode page: current values and what can be changed. SBC-4 6.5.5: WCE is bit 2 of byte 2. */
+static int verb_wce(char **arg)
+{
+    struct iscsi_context *iscsi = lib_login(arg[0]);
+    struct scsi_task *now = iscsi_modesense6_sync(iscsi, lun, 1, SCSI_MODESENSE_PC_CURRENT, 0x08, 0, 255);
+    struct scsi_task *can = iscsi_modesense6_sync(iscsi, lun, 1, SCSI_MODESENSE_PC_CHANGEABLE, 0x08, 0, 255);
+    int i, changeable = 0;
+
+    if (!now || !can || now->status || can->status || now->datain.size < 7 || can->datain.size < 24)
+        return 1;
+    for (i = 6; i < 24; i++) /* 4 bytes of header, 2 of the page's own */
+        changeable |= can->datain.data[i];
+    printf("wce=%d changeable=%02x\n", now->datain.data[6] >> 2 & 1, (unsigned)changeable);
+    iscsi_logout_sync(iscsi);
+    return (now->datain.data[6] & 4) || changeable;
 }
 
 static struct flood {
@@ -415,8 +485,9 @@ int main(int argc, char **argv)
         int args;
         int (*run)(char **arg);
     } verbs[] = {
-        {"time2wait", 3, verb_time2wait}, {"vanish", 4, verb_vanish},
-        {"outside", 3, verb_outside},     {"toolong", 1, verb_toolong},
+        {"time2wait", 3, verb_time2wait}, {"tsih", 3, verb_tsih},
+        {"vanish", 4, verb_vanish},       {"outside", 3, verb_outside},
+        {"toolong", 1, verb_toolong},     {"wce", 1, verb_wce},
         {"flood", 2, verb_flood},         {"held-abort", 2, verb_held_abort},
         {"block", 2, verb_block},         {"held-leave", 2, verb_held_leave},
     };
