@@ -9,10 +9,10 @@
 #include "cmd/pmsd/http.h"
 #include "cmd/pmsd/join.h"
 #include "cmd/pmsd/metrics.h"
+#include "cmd/pmsd/route.h"
 #include "cmd/pmsd/view.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define GATHER_MS 1000
 
@@ -155,39 +155,8 @@ static const struct pms_route routes[] = {
     {"GET", "/v1/metrics", get_metrics, false},
 };
 
-// Does path fit pattern? "*" is one element, copied to arg.
-static bool path_fits(const char *pattern, const char *path, char *arg, size_t size)
+const struct pms_route *pms_api_find(const char *method, const char *path, char *arg, size_t size,
+                                     bool *known_path)
 {
-    size_t n;
-
-    arg[0] = '\0';
-    while (*pattern != '\0') {
-        if (*pattern != '*') {
-            if (*pattern++ != *path++)
-                return false;
-            continue;
-        }
-        n = strcspn(path, "/");
-        if (n == 0 || n >= size)
-            return false;
-        memcpy(arg, path, n);
-        arg[n] = '\0';
-        path += n;
-        pattern++;
-    }
-    return *path == '\0';
-}
-
-const struct pms_route *pms_route_find(const char *method, const char *path, char *arg, size_t size,
-                                       bool *known_path)
-{
-    *known_path = false;
-    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
-        if (!path_fits(routes[i].path, path, arg, size))
-            continue;
-        if (strcmp(routes[i].method, method) == 0)
-            return &routes[i];
-        *known_path = true;
-    }
-    return NULL;
+    return pms_route_match(routes, sizeof(routes) / sizeof(routes[0]), method, path, arg, size, known_path);
 }

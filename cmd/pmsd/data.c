@@ -7,6 +7,7 @@
 #include "cmd/pmsd/local.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 // ---- Connections ----
 
@@ -42,7 +43,10 @@ void pms_data_accept(void *data, uint64_t peer, int fd)
 {
     struct pms_app *app = data;
 
-    pms_loop_link_accepted(app->data, peer, fd);
+    if (app->data != NULL)
+        pms_loop_link_accepted(app->data, peer, fd);
+    else
+        close(fd); // stopping
 }
 
 // ---- Handover ----

@@ -11,6 +11,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "cmd/pmsd/app.h"
+#include "cmd/pmsd/route.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -146,7 +147,7 @@ void pms_req_refuse(struct pms_req *req, int err, const char *fmt, ...)
 static void dispatch(struct pms_req *req, const char *method, const char *url)
 {
     bool known_path = false;
-    const struct pms_route *route = pms_route_find(method, url, req->arg, sizeof(req->arg), &known_path);
+    const struct pms_route *route = pms_api_find(method, url, req->arg, sizeof(req->arg), &known_path);
     json_error_t error;
 
     req->dispatched = true;

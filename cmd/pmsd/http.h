@@ -31,17 +31,10 @@ void pms_req_answer_text(struct pms_req *req, const char *type, const char *text
 // The status that fits err, and {"error": its name, "text": ...}.
 __attribute__((format(printf, 3, 4))) void pms_req_refuse(struct pms_req *req, int err, const char *fmt, ...);
 
-// One line of the dispatch table (api.c). A "*" at one place of the path stands for one element.
-struct pms_route {
-    const char *method;
-    const char *path;
-    void (*handler)(struct pms_req *req);
-    bool member; // refused while this node is in no cluster
-};
-
-// The handler for it; NULL: none, and *known_path says whether another method would have one. The variable
-// element goes to arg (size bytes, decoded).
-const struct pms_route *pms_route_find(const char *method, const char *path, char *arg, size_t size,
-                                       bool *known_path);
+// The route for it (api.c). NULL: none, and *known_path says whether another method would have one. The
+// path's variable element goes to arg (size bytes).
+struct pms_route;
+const struct pms_route *pms_api_find(const char *method, const char *path, char *arg, size_t size,
+                                     bool *known_path);
 
 #endif
