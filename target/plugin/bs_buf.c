@@ -88,6 +88,7 @@ static void *control_alloc(size_t len)
 {
     void *p = NULL;
 
+    len = roundup(len, (size_t)16); /* tgtd forgets the padding of NOP-Out data, and reads it */
     if (len > PMS_CONTROL_BYTES || posix_memalign(&p, 4096, len) != 0)
         return NULL;
     memset(p, 0, len);
@@ -137,24 +138,30 @@ static size_t task_buf_len(struct iscsi_task *task)
     return imm > len ? imm : len;
 }
 
+/* Do len bytes at p lie within size bytes at base? */
+static bool inside(const void *p, size_t len, const void *base, size_t size)
+{
+    uintptr_t at = (uintptr_t)p, from = (uintptr_t)base;
+
+    return base && at >= from && at - from <= size && len <= size - (at - from);
+}
+
 /*
- * tgtd puts Data-Out where the initiator says, unchecked. A read of payload must lie in the task's buffer;
- * anything else is answered like an end of file, which closes the connection.
+ * tgtd puts Data-Out where the initiator says, and an additional header segment of any PDU where the last
+ * one went, unchecked. While a task's PDU is read, bytes may go to the connection's own fields, to the task's
+ * buffer, or to the room for its header segments; anything else is answered like an end of file, which closes
+ * the connection.
  */
 size_t pms_buf_read(struct iscsi_connection *conn, void *buf, size_t len)
 {
     struct iscsi_task *task = conn->rx_task;
-    uint8_t *p = buf, *data, *self = (uint8_t *)conn;
-    size_t size;
 
-    if (conn->state == STATE_SCSI && task && p != conn->req.ahs && !(p >= self && p < self + sizeof(*conn)) &&
-        !(task->ahs && p >= (uint8_t *)task->ahs && p < (uint8_t *)task->ahs + conn->req.ahssize)) {
-        data = task->data;
-        size = task_buf_len(task);
-        if (!data || p < data || len > size || (size_t)(p - data) > size - len) {
-            pms_plug_log("initiator %s sent data outside its command's buffer: closing", conn->initiator);
-            return 0;
-        }
+    if (conn->state == STATE_SCSI && task && !inside(buf, len, conn, sizeof(*conn)) &&
+        !inside(buf, len, task->data, task_buf_len(task)) &&
+        !inside(buf, len, task->ahs, (size_t)task->req.hlength * 4)) {
+        pms_plug_log("initiator %s sent data outside its command's buffer: closing",
+                     conn->session->initiator);
+        return 0;
     }
     return plug.tcp_orig.ep_read(conn, buf, len);
 }
