@@ -378,6 +378,12 @@ static void io_close(struct raft_io *io, raft_io_close_cb cb)
         append_finish(pms_list_entry(l, struct append, list), 0);
     while ((l = pms_list_pop(&g->held_puts)) != NULL)
         put_finish(pms_list_entry(l, struct put, list), RAFT_CANCELED);
+    while ((l = pms_list_pop(&g->held_sends)) != NULL) {
+        struct pms_guard_send_held *held = pms_list_entry(l, struct pms_guard_send_held, list);
+
+        held->req->cb(held->req, RAFT_CANCELED);
+        free(held);
+    }
     g->inner->close(g->inner, on_close);
 }
 
@@ -415,6 +421,7 @@ int pms_guard_create(struct raft_io *inner, struct raft *raft, const struct pms_
     g->config = *config;
     pms_list_init(&g->held_appends);
     pms_list_init(&g->held_puts);
+    pms_list_init(&g->held_sends);
     table_fill(g);
     inner->data = g;
     *guard = g;

@@ -27,6 +27,12 @@ struct pms_guard_ack {
     struct raft_append_entries_result result;
 };
 
+// A message that libraft believes to be on its way, after a fatal error.
+struct pms_guard_send_held {
+    struct pms_list list;
+    struct raft_io_send *req;
+};
+
 struct pms_guard {
     struct raft_io io;     // what libraft sees; io.data belongs to libraft, io.impl is this guard
     struct raft_io *inner; // inner->data is this guard
@@ -58,6 +64,7 @@ struct pms_guard {
     bool closing;
     struct pms_list held_appends;
     struct pms_list held_puts;
+    struct pms_list held_sends; // struct pms_guard_send_held
 };
 
 // guard.c

@@ -284,15 +284,27 @@ static void vote_result_complete(const struct pms_guard *g, struct raft_request_
         result->term = g->raft->current_term;
 }
 
+// Silent: taken, and finished at close only, since libraft frees twice what it cannot send.
+static int send_hold(struct pms_guard *g, struct raft_io_send *req, raft_io_send_cb cb)
+{
+    struct pms_guard_send_held *held = cb != NULL ? malloc(sizeof *held) : NULL;
+
+    if (held == NULL)
+        return 0; // what it leaves behind ends with the process
+    req->cb = cb;
+    held->req = req;
+    pms_list_add_tail(&g->held_sends, &held->list);
+    return 0;
+}
+
 int pms_guard_send(struct raft_io *io, struct raft_io_send *req, const struct raft_message *message,
                    raft_io_send_cb cb)
 {
     struct pms_guard *g = io->impl;
     struct raft_message m = *message;
 
-    // Silent: taken and never finished, since libraft frees twice what it cannot send.
     if (g->failed)
-        return 0;
+        return send_hold(g, req, cb);
     // libraft answers "the current leader" even when it knows none any more
     if (m.server_id == 0 || m.server_address == NULL)
         return RAFT_NOCONNECTION;
