@@ -121,6 +121,58 @@ static void slow_link(struct sim *sim, const struct node *n)
     world_call(&sim->world, outage(sim), on_link_well, (uint64_t)n->index << 8 | peer);
 }
 
+// ---- A split: copies differ, and then the primary is lost. ----
+
+static void on_split_hit(struct sim *sim, uint64_t index)
+{
+    struct world *w = &sim->world;
+    struct node *n = &sim->nodes[index];
+
+    if (!sim->faults.active || !n->up)
+        return;
+    switch (world_below(w, 4)) {
+    case 0:
+        node_pause(sim, n, world_range(w, 300, 900) * SIM_MS);
+        break;
+    case 1:
+        cut_all(sim, n, true, true);
+        break;
+    default:
+        node_crash(sim, n, world_chance(w, 1, 2));
+        node_restart_later(sim, n, world_skewed(w, 2, 900) * SIM_MS);
+        break;
+    }
+}
+
+static void on_split_cut(struct sim *sim, uint64_t arg)
+{
+    uint64_t for_ns = world_range(&sim->world, 200, 900) * SIM_MS;
+    const struct node *a = &sim->nodes[arg >> 8], *b = &sim->nodes[arg & 0xff];
+
+    if (!sim->faults.active)
+        return;
+    cut(sim, a, b, for_ns);
+    cut(sim, b, a, for_ns);
+}
+
+static void split(struct sim *sim)
+{
+    struct world *w = &sim->world;
+    struct node *p = node_of_slot(sim, sim->raft.conf.primary);
+    unsigned far = (p->slot + 1 + (unsigned)world_below(w, sim->n_slots - 1)) % sim->n_slots;
+    const struct node *y = node_of_slot(sim, (int)far);
+    uint64_t for_ns = world_range(w, 10, 150) * SIM_MS;
+
+    cut(sim, p, y, for_ns);
+    if (world_chance(w, 1, 2))
+        cut(sim, y, p, for_ns);
+    world_call(w, world_range(w, 1, for_ns), on_split_hit, (uint64_t)p->index);
+    for (unsigned s = 0; s < sim->n_slots; s++)
+        if (s != far && (int)s != p->slot && world_chance(w, 1, 2))
+            world_call(w, world_range(w, 50, 350) * SIM_MS, on_split_cut,
+                       (uint64_t)y->index << 8 | (uint64_t)node_of_slot(sim, (int)s)->index);
+}
+
 // ---- Operators. ----
 
 static void wish_handover(struct sim *sim)
@@ -193,6 +245,9 @@ static void inflict(struct sim *sim, enum fault_kind kind)
     case FAULT_REFRESH:
         on_storm(sim, world_below(w, 6));
         break;
+    case FAULT_SPLIT:
+        split(sim);
+        break;
     case FAULT_KINDS:
         break;
     }
@@ -225,6 +280,14 @@ static void ambush(struct sim *sim, const struct node *n, uint64_t within_ns)
                (uint64_t)n->index << 8 | world_below(&sim->world, 256));
 }
 
+// The stopped ones come back just now.
+static void on_wake(struct sim *sim, uint64_t unused)
+{
+    (void)unused;
+    for (unsigned i = 0; i < sim->n_nodes && sim->faults.active; i++)
+        node_resume(sim, &sim->nodes[i]);
+}
+
 void faults_on_frame(struct sim *sim, struct node *n, struct node *peer, uint8_t type)
 {
     struct world *w = &sim->world;
@@ -246,8 +309,17 @@ void faults_on_frame(struct sim *sim, struct node *n, struct node *peer, uint8_t
     default:
         return;
     }
-    if (world_chance(w, sim->faults.ambush, of))
-        ambush(sim, world_chance(w, 1, 2) ? n : peer, 6 * SIM_MS);
+    if (!world_chance(w, sim->faults.ambush, of))
+        return;
+    ambush(sim, world_chance(w, 1, 2) ? n : peer, 6 * SIM_MS);
+    if (world_chance(w, 1, 2))
+        world_call(w, world_skewed(w, 0, 30 * SIM_MS), on_wake, 0);
+}
+
+void faults_on_proposal(struct sim *sim, struct node *n)
+{
+    if (sim->faults.active && world_chance(&sim->world, sim->faults.ambush, 2000))
+        ambush(sim, n, 20 * SIM_MS);
 }
 
 void faults_on_transition(struct sim *sim, struct node *n)
@@ -278,9 +350,9 @@ void faults_init(struct sim *sim)
         [FAULT_KILL] = 8,      [FAULT_POWER] = 8,        [FAULT_BLACKOUT] = 2,  [FAULT_PAUSE] = 6,
         [FAULT_ISOLATE] = 8,   [FAULT_CUT] = 6,          [FAULT_ONE_WAY] = 6,   [FAULT_DEAF] = 4,
         [FAULT_SLOW_DISK] = 4, [FAULT_STALLED_DISK] = 4, [FAULT_SLOW_LINK] = 5, [FAULT_HANDOVER] = 8,
-        [FAULT_REFRESH] = 3,
+        [FAULT_REFRESH] = 3,   [FAULT_SPLIT] = 12,
     };
-    static const unsigned gaps_ms[] = {60, 150, 300, 300, 600, 600, 1200};
+    static const unsigned gaps_ms[] = {50, 80, 120, 200, 300, 500, 1000};
     struct faults *f = &sim->faults;
     struct world *w = &sim->world;
     unsigned taste = (unsigned)world_below(w, 3);
@@ -288,7 +360,7 @@ void faults_init(struct sim *sim)
     f->active = true;
     f->gap_ms = gaps_ms[world_below(w, 7)];
     f->to_primary = (unsigned)world_below(w, 90);
-    f->ambush = world_chance(w, 1, 2) ? (unsigned)world_skewed(w, 10, 500) : 0;
+    f->ambush = world_chance(w, 2, 3) ? (unsigned)world_skewed(w, 10, 700) : 0;
     f->long_outages = (unsigned)world_below(w, 40);
     for (int k = 0; k < FAULT_KINDS; k++) {
         f->weight[k] = usual[k];

@@ -22,6 +22,7 @@ enum fault_kind {
     FAULT_SLOW_LINK,
     FAULT_HANDOVER, // an operator's wish
     FAULT_REFRESH,  // refreshes that nobody needs
+    FAULT_SPLIT,    // the primary reaches only some copies, and then it is hit itself
     FAULT_KINDS
 };
 
@@ -37,8 +38,9 @@ struct faults {
 };
 
 void faults_init(struct sim *sim);
-// Critical moments: n sent a frame to peer; the log has a new epoch, proposed by n.
+// Critical moments: n sent a frame to peer; n proposed a transition; the log has a new epoch, proposed by n.
 void faults_on_frame(struct sim *sim, struct node *n, struct node *peer, uint8_t type);
+void faults_on_proposal(struct sim *sim, struct node *n);
 void faults_on_transition(struct sim *sim, struct node *n);
 void faults_stop(struct sim *sim); // ends all: cuts heal, disks are fast, stopped and dead nodes run
 

@@ -241,6 +241,7 @@ void raft_propose(struct sim *sim, struct node *n, const struct pms_dp_action *a
             transition_command(sim, n, kind, a->propose.epoch, a->propose.primary, a->propose.in_sync,
                                a->propose.incarnation),
             kind);
+    faults_on_proposal(sim, n);
 }
 
 void raft_propose_refresh(struct sim *sim, struct node *n)

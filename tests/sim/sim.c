@@ -28,7 +28,8 @@ void sim_violation(struct sim *sim, const char *fmt, ...)
 
 static void draw_topology(struct sim *sim)
 {
-    // Data nodes, slots, witness: half of the runs have the usual cluster of two and a witness.
+    // Data nodes, slots, witness. The usual cluster is two and a witness; three copies can go wrong in more
+    // ways.
     static const struct {
         uint8_t data, slots, witness;
     } kinds[] = {{2, 2, 1}, {2, 2, 1}, {2, 2, 1}, {2, 2, 1}, {3, 3, 0},
@@ -63,6 +64,8 @@ static void draw_plan(struct sim *sim)
     p->garbles = world_chance(w, 1, 4) ? (unsigned)world_below(w, 30) : 0;
     p->disk_us = (unsigned)world_skewed(w, 30, 1500);
     p->flush_us = (unsigned)world_skewed(w, 50, 4000);
+    if (world_chance(w, 1, 5)) // a disk that takes its time makes what is not yet stable matter
+        p->flush_us = (unsigned)world_range(w, 5000, 40000);
     p->disk_tail = world_chance(w, 1, 2) ? (unsigned)world_below(w, 15) : 0;
     p->disk_stuck = world_chance(w, 1, 3) ? 1 + (unsigned)world_below(w, 20) : 0;
     p->apply_lag_us = (unsigned)world_skewed(w, 2000, 150000);
@@ -75,7 +78,16 @@ static void draw_plan(struct sim *sim)
     p->move_ms = (unsigned)world_skewed(w, 100, 5000);
     p->clear_idle_ms =
         world_chance(w, 1, 3) ? pms_dp_timing_default.clear_idle : (unsigned)world_range(w, 50, 1500);
-    p->duration_ms = (unsigned)world_range(w, 2000, 12000);
+    // Few regions dirty at a time: only then is it seen that a dirty mark is missing.
+    if (world_chance(w, 1, 3)) {
+        regions = 16 + (unsigned)world_below(w, 17);
+        p->clear_idle_ms = (unsigned)world_range(w, 20, 400);
+        p->move_ms = (unsigned)world_range(w, 30, 400);
+        p->think_us = (unsigned)world_range(w, 10000, 60000);
+        p->abandons = 50 + (unsigned)world_below(w, 51);
+        p->sectors_max = 1 + (unsigned)world_below(w, 3);
+    }
+    p->duration_ms = (unsigned)world_range(w, 3000, 15000);
     sim->region_bytes = 8192;
     sim->size_bytes = (uint64_t)regions * sim->region_bytes;
     sim->sectors = (uint32_t)(sim->size_bytes / PMS_SECTOR_BYTES);
