@@ -661,6 +661,72 @@ static void test_node_when_disk_cannot_be_written_then_stops_cleanly(void **stat
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+// A child that proposes as fast as it can and writes each acknowledged number to the pipe, until it is
+// killed.
+static void killed_child(int out, bool first)
+{
+    struct node *n = &nodes[0];
+
+    node_start(0, first);
+    if (!loop_until(&loop, n->caught_ups == 1, 10000))
+        _exit(1);
+    for (uint32_t k = (uint32_t)n->applied_n;; k++) {
+        char command[COMMAND_SIZE];
+
+        memset(command, 0, sizeof command);
+        snprintf(command, sizeof command, "%u", k);
+        if (k >= APPLIED_MAX - 1 || propose(0, command, 5000).status != 0 ||
+            write(out, &n->applied_n, sizeof n->applied_n) != (ssize_t)sizeof n->applied_n)
+            _exit(2);
+    }
+}
+
+// Lets the child acknowledge something, kills it a moment later, and returns the last number that it
+// acknowledged.
+static size_t run_and_kill(bool first, unsigned moment_us)
+{
+    size_t last = 0, n;
+    int fds[2], status;
+    pid_t pid;
+
+    assert_int_equal(pipe(fds), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        close(fds[0]);
+        uv_loop_fork(&loop);
+        killed_child(fds[1], first);
+    }
+    close(fds[1]);
+    assert_int_equal(read(fds[0], &last, sizeof last), (ssize_t)sizeof last);
+    usleep(moment_us);
+    kill(pid, SIGKILL);
+    while (read(fds[0], &n, sizeof n) == (ssize_t)sizeof n)
+        last = n;
+    close(fds[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status)); // not gone by itself
+    return last;
+}
+
+static void test_node_when_killed_in_mid_write_then_starts_again_and_has_all(void **state)
+{
+    size_t acknowledged = 0;
+
+    (void)state;
+    for (unsigned round = 0; round < 12; round++) {
+        size_t last = run_and_kill(round == 0, 7919 * round);
+
+        assert_true(last > acknowledged); // numbers go on from what was applied: none is lost
+        acknowledged = last;
+    }
+    node_start(0, false);
+    assert_true(loop_until(&loop, nodes[0].caught_ups == 1, 10000));
+    assert_true(nodes[0].applied_n >= acknowledged);
+    for (size_t i = 0; i < nodes[0].applied_n; i++)
+        assert_int_equal(atoi(nodes[0].applied[i]), (int)i);
+}
+
 #define node_test(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -681,6 +747,7 @@ int main(void)
         node_test(test_member_when_five_vote_then_a_sixth_is_refused),
         node_test(test_member_when_unreachable_then_unknown_at_the_deadline_and_others_go_on),
         node_test(test_cluster_when_closed_under_load_then_each_is_answered_and_none_lost),
+        node_test(test_node_when_killed_in_mid_write_then_starts_again_and_has_all),
         node_test(test_open_when_folder_is_no_folder_then_refused),
         node_test(test_node_when_disk_cannot_be_written_then_stops_cleanly),
     };
