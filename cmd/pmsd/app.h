@@ -31,7 +31,8 @@ struct pms_app {
     char run_dir[128];
     bool hypervisor; // this machine is virtual: its clock may stop
     int exit_status;
-    bool quitting;
+    int quit_stage; // quit.c's; 0: not quitting
+    uint64_t quit_deadline_ns;
 
     enum pms_app_phase phase;
     struct pms_state *state; // never NULL in MEMBER
@@ -70,7 +71,8 @@ struct pms_app {
 // Something changed: tasks and arrays look again, soon, once for any number of calls.
 void pms_app_kick(struct pms_app *app);
 
-// Ends the process cleanly; the first status given wins.
+// Ends the process cleanly (quit.c); the first status given wins. Status 0: what this node leads is handed
+// over first.
 void pms_app_quit(struct pms_app *app, int status);
 
 #endif

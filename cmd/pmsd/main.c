@@ -8,6 +8,7 @@
 #include "cmd/pmsd/task.h"
 #include "cmd/pmsd/member.h"
 #include "cmd/pmsd/membership.h"
+#include "cmd/pmsd/quit.h"
 #include "cmd/version.h"
 
 #include <errno.h>
@@ -30,6 +31,7 @@ static void on_kick(uv_async_t *async)
     pms_tasks_run(app);
     if (app->phase == PMS_APP_MEMBER)
         pms_locals_tick(app);
+    pms_quit_step(app);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -46,34 +48,13 @@ void pms_app_kick(struct pms_app *app)
     uv_async_send(&app->kick);
 }
 
-// ---- Stop ----
-
-static void on_stopped(struct pms_app *app)
-{
-    pms_tasks_end(app);
-    pms_http_close(app->http);
-    uv_close((uv_handle_t *)&app->kick, NULL);
-    uv_close((uv_handle_t *)&app->tick, NULL);
-    uv_close((uv_handle_t *)&app->sigterm, NULL);
-    uv_close((uv_handle_t *)&app->sigint, NULL);
-}
-
-void pms_app_quit(struct pms_app *app, int status)
-{
-    if (app->quitting)
-        return;
-    app->quitting = true;
-    app->exit_status = status;
-    pms_member_stop(app, on_stopped);
-}
+// ---- Start ----
 
 static void on_signal(uv_signal_t *sig, int signum)
 {
     pms_log(PMS_LOG_INFO, "stopping on signal %d", signum);
     pms_app_quit(sig->data, 0);
 }
-
-// ---- Start ----
 
 // A virtual machine's clock stops with it; then a lease read may be wrong (design, I3).
 static bool hypervisor_detect(void)
