@@ -19,7 +19,7 @@ dc start "$old" || fail "n$old does not start"
 wait_healthy disk 60
 verify_finish
 assert_ge "number of reconnects" "$(verify_value reconnects)" 1
-assert_le "pause in ms" "$(verify_value pause_ms)" 5000
+assert_le "pause in ms" "$(verify_value pause_ms)" 3000
 replicas_must_agree disk
 verify_again disk
 figures

@@ -18,7 +18,7 @@ sleep 2
 dc start "$old" || fail "pmsd of n$old does not start again"
 wait_healthy disk 60
 verify_finish
-assert_le "pause in ms" "$(verify_value pause_ms)" 5000
+assert_le "pause in ms" "$(verify_value pause_ms)" 3000
 replicas_must_agree disk
 verify_again disk
 figures

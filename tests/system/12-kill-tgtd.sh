@@ -16,7 +16,7 @@ for round in 1 2; do
 done
 verify_finish
 assert_ge "number of reconnects" "$(verify_value reconnects)" 2
-assert_le "pause in ms" "$(verify_value pause_ms)" 5000
+assert_le "pause in ms" "$(verify_value pause_ms)" 3000
 replicas_must_agree disk
 verify_again disk
 figures

@@ -22,7 +22,7 @@ for round in 1 2 3; do
     say "handed over from n$old to n$new"
 done
 verify_finish
-assert_le "pause in ms" "$(verify_value pause_ms)" 5000
+assert_le "pause in ms" "$(verify_value pause_ms)" 3000
 replicas_must_agree disk
 verify_again disk
 figures

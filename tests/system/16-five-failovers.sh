@@ -21,7 +21,7 @@ done
 touch "$work/stop"
 verify_finish
 assert_ge "number of reconnects" "$(verify_value reconnects)" 5
-assert_le "pause in ms" "$(verify_value pause_ms)" 5000
+assert_le "pause in ms" "$(verify_value pause_ms)" 3000
 replicas_must_agree disk
 verify_again disk
 figures

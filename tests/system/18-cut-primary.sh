@@ -19,7 +19,7 @@ dc heal
 wait_healthy disk 60
 [ "$(primary_of disk)" != "$old" ] || fail "nobody took over from a primary without quorum"
 verify_finish
-assert_le "pause in ms" "$(verify_value pause_ms)" 5000
+assert_le "pause in ms" "$(verify_value pause_ms)" 3000
 replicas_must_agree disk
 verify_again disk
 figures

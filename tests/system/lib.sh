@@ -16,7 +16,7 @@ jobs_started=()
 
 # ---- Saying and judging ----
 
-say() { printf '%s: [%3d s] %s\n' "$test_name" "$((SECONDS - begun_s))" "$*"; }
+say() { printf '%s: [%3d s, %(%T)T] %s\n' "$test_name" "$((SECONDS - begun_s))" -1 "$*"; }
 fail() {
     say "FAILED: $*"
     exit 1
@@ -197,6 +197,7 @@ verify_value() { # KEY: from its last two lines
 verify_finish() {
     wait "$verify_pid"
     local status=$?
+    grep -E '^(verify|initiator): [0-9:.]+ ' "$work/verify.out"
     say "$(tail -n 1 "$work/verify.out")"
     for key in errors lost stale; do
         assert_eq "$key" "$(verify_value "$key")" 0

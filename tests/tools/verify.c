@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MS              UINT64_C(1000000)
@@ -26,6 +27,7 @@
 #define FINAL_SECTORS   512u // 256 KiB a read
 #define RECENT          64
 #define QD_MAX          256
+#define LONG_PAUSE_MS   UINT64_C(500)
 #define REPORTS_MAX     20
 #define LATENCY_BUCKETS (64 * 16)
 
@@ -149,6 +151,19 @@ static void write_done(struct run *r, struct slot *s, bool ok)
     log_add(r, ok ? PMS_VLOG_ACK : PMS_VLOG_UNKNOWN, s->io.lba, s->io.sectors, s->gen);
 }
 
+static void pause_note(struct run *r, uint64_t gap_ns)
+{
+    if (gap_ns > r->pause_ns)
+        r->pause_ns = gap_ns;
+    if (gap_ns < LONG_PAUSE_MS * MS || r->cfg.quiet)
+        return;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    printf("verify: %02d:%02d:%02d.%03ld a pause of %" PRIu64 " ms has ended\n", (int)(t.tv_sec / 3600 % 24),
+           (int)(t.tv_sec / 60 % 60), (int)(t.tv_sec % 60), t.tv_nsec / 1000000, gap_ns / MS);
+    fflush(stdout);
+}
+
 static void on_io(struct pms_io *io, int error, const char *text)
 {
     struct slot *s = io->arg;
@@ -159,8 +174,7 @@ static void on_io(struct pms_io *io, int error, const char *text)
     if (!error) {
         r->ops++;
         if (!r->final) {
-            if (now - r->last_done_ns > r->pause_ns)
-                r->pause_ns = now - r->last_done_ns;
+            pause_note(r, now - r->last_done_ns);
             r->latency[latency_bucket((now - s->issued_ns) / 1000)]++;
             r->latencies++;
         }
