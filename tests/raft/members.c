@@ -86,7 +86,7 @@ void sim_members_change(struct sim *sim)
     for (unsigned i = 0; i < SIM_NODES; i++) {
         struct sim_node *leader = &sim->nodes[i];
 
-        if (!sim_node_leads(leader))
+        if (!sim_node_is_ready(leader))
             continue;
         if (hand_on)
             transfer(sim, leader);

@@ -343,8 +343,12 @@ static void barrier_start(struct sim_node *node)
 
 bool sim_node_leads(const struct sim_node *node)
 {
-    return node->up && node->raft->state == RAFT_LEADER && node->paused_until <= node->sim->now &&
-           (!node->sim->guarded || node->ready_term == node->raft->current_term);
+    return node->up && node->raft->state == RAFT_LEADER && node->paused_until <= node->sim->now;
+}
+
+bool sim_node_is_ready(const struct sim_node *node)
+{
+    return sim_node_leads(node) && (!node->sim->guarded || node->ready_term == node->raft->current_term);
 }
 
 void sim_node_look(struct sim_node *node)

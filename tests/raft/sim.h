@@ -129,7 +129,11 @@ void sim_node_look(struct sim_node *node);
 // Makes the delayed callbacks of messages sent.
 void sim_node_sends_finish(struct sim_node *node);
 
+// Commands are proposed to whoever leads: the guard has to be safe without waiting for the leader's first
+// barrier.
 bool sim_node_leads(const struct sim_node *node);
+// Changes of membership wait for it, as Raft demands.
+bool sim_node_is_ready(const struct sim_node *node);
 
 // ---- members (members.c)
 
