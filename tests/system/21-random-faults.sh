@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Faults drawn by lot under one load, each healed before the next: ROUNDS (6) and SEED (of the day's own) can be set.
+# Faults drawn by lot under one load, each healed before the next: ROUNDS (6) and SEED (1) can be set.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 rounds=${ROUNDS:-6}
-seed=${SEED:-$(($$ % 10000))}
+seed=${SEED:-1}
 RANDOM=$seed
 say "ROUNDS=$rounds SEED=$seed"
 
