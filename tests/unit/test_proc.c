@@ -54,7 +54,7 @@ static void test_proc_when_it_ends_then_status_is_told(void **state)
     (void)state;
     uv_loop_init(&loop);
     assert_int_equal(shell(&loop, &a, "exit 7", NULL, 0, -1), 0);
-    assert_int_equal(shell(&loop, &b, "sleep 1000", NULL, 0, -1), 0);
+    assert_int_equal(shell(&loop, &b, "exec sleep 1000", NULL, 0, -1), 0);
     pms_proc_kill(b.proc);
     uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(a.exits, 1);
@@ -119,21 +119,30 @@ static void test_proc_when_started_then_it_has_exactly_the_given(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+static void on_tick(uv_timer_t *t)
+{
+    (void)t;
+}
+
 static void test_proc_when_closed_early_then_reaped_without_callback(void **state)
 {
     struct child c;
     uv_loop_t loop;
+    uv_timer_t alive; // a loop with nothing else to do would not look
     pid_t pid;
 
     (void)state;
     uv_loop_init(&loop);
-    assert_int_equal(shell(&loop, &c, "sleep 0.1", NULL, 0, -1), 0);
+    uv_timer_init(&loop, &alive);
+    uv_timer_start(&alive, on_tick, 1000, 1000);
+    assert_int_equal(shell(&loop, &c, "exec sleep 0.1", NULL, 0, -1), 0);
     pid = pms_proc_pid(c.proc);
     pms_proc_close(c.proc);
     for (int i = 0; i < 200 && kill(pid, 0) == 0; i++) {
         uv_run(&loop, UV_RUN_NOWAIT);
         usleep(10000);
     }
+    uv_close((uv_handle_t *)&alive, NULL);
     uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(c.exits, 0);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
