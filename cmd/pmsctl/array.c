@@ -363,6 +363,39 @@ static int run_handover(struct pms_ctl *ctl, const struct pms_ctl_command *c, co
     return rv;
 }
 
+static int run_replace(struct pms_ctl *ctl, const struct pms_ctl_command *c, const struct pms_ctl_values *v)
+{
+    const char *slot = pms_ctl_value(c, v, "slot"), *brick = pms_ctl_value(c, v, "brick");
+    json_t *body, *answer = NULL;
+    uint64_t n = 0;
+    char path[128];
+    int rv;
+
+    if (!pms_ctl_array_path(ctl->args[0], "/replace", path, sizeof(path)))
+        return PMS_EXIT_USAGE;
+    if (slot != NULL && (slot[0] < '0' || slot[0] > '9' || slot[1] != '\0'))
+        return pms_ctl_usage("--slot takes a slot's number, as pmsctl array show prints it");
+    body = json_object();
+    pms_json_set_str(body, "node", pms_ctl_value(c, v, "node"));
+    if (slot != NULL)
+        pms_json_set_u64(body, "slot", (uint64_t)(slot[0] - '0'));
+    if (brick != NULL)
+        pms_json_set_str(body, "brick", brick);
+    rv = pms_ctl_call(ctl, "POST", path, body, &answer);
+    json_decref(body);
+    if (rv != PMS_EXIT_DONE)
+        return rv;
+    pms_json_u64(answer, "slot", &n);
+    if (ctl->json)
+        pms_ctl_print_json(answer);
+    else
+        printf("slot %llu of array %s is now on node %s and is being filled; pmsctl array show %s tells how "
+               "far it is\n",
+               (unsigned long long)n, ctl->args[0], pms_json_str(answer, "node", "?"), ctl->args[0]);
+    json_decref(answer);
+    return rv;
+}
+
 const struct pms_ctl_command pms_ctl_arrays[] = {
     {"array",
      "create",
@@ -395,5 +428,15 @@ const struct pms_ctl_command pms_ctl_arrays[] = {
      "lets another node serve the array",
      {{"to", "NODE", false, false, "which (default: the least busy one in sync)"}},
      run_handover},
+    {"array",
+     "replace",
+     "NAME",
+     1,
+     1,
+     "gives a copy that is not in sync a new, blank place",
+     {{"node", "NODE", true, false, "where"},
+      {"slot", "N", false, false, "which (default: the only one that is not in sync)"},
+      {"brick", "PATH", false, false, "a file or block device there (default: in its brick directory)"}},
+     run_replace},
     {0},
 };

@@ -8,6 +8,8 @@
 // POST /v1/arrays {"name", "level", "size_bytes", "portal": "ADDR/LEN", "nodes": [..] or "copies": N,
 // "bricks": {node: path}}. Answered with the array when it serves; on failure everything is taken back first.
 void pms_create_route(struct pms_req *req);
+// POST /v1/arrays/NAME/replace {"node", "slot", "brick"}: a new, blank place for a slot that is not in sync.
+void pms_replace_route(struct pms_req *req);
 // DELETE /v1/arrays/NAME {"force": bool}. Answered when the last brick is gone.
 void pms_delete_route(struct pms_req *req);
 // POST /v1/cluster/leave {"node": name; absent: this one}.

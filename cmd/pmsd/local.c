@@ -9,6 +9,8 @@
 //                                                                     GONE <-------- DELETING <---- MADE
 //   (slot_removed is proposed while the state still has the slot)
 //
+// A slot that is given a new place on the same node goes the whole way: closed, removed, made anew.
+//
 // Configurations go to the data loop in the order in which they were applied, each one, with live = false
 // until everything that was committed at start has been applied.
 #include "cmd/pmsd/local.h"
@@ -34,6 +36,30 @@ struct pms_local *pms_local_find(struct pms_app *app, uint64_t id)
             return a;
     }
     return NULL;
+}
+
+// The answer to a proposal finds the array by its id: it may be gone by then.
+struct ref {
+    struct pms_app *app;
+    uint64_t array;
+};
+
+void *pms_local_ref(struct pms_local *a)
+{
+    struct ref *r = calloc(1, sizeof(*r));
+
+    PMS_CHECK_MSG(r != NULL, "out of memory");
+    *r = (struct ref){a->app, a->info.id};
+    return r;
+}
+
+struct pms_local *pms_local_of(void *ref)
+{
+    struct ref *r = ref;
+    struct pms_local *a = pms_local_find(r->app, r->array);
+
+    free(r);
+    return a;
 }
 
 struct pms_local *pms_local_find_by_name(struct pms_app *app, const char *name)
@@ -104,11 +130,25 @@ static void brick_describe(const struct pms_local *a, struct pms_loop_brick *b)
     b->init.timing.eject_slow = (uint32_t)pms_state_setting(st, PMS_SET_EJECT_SLOW_MS);
 }
 
+const char *pms_local_brick_text(int err)
+{
+    switch (err) {
+    case PMS_EREFUSED:
+        return "it holds data that is no brick: wipe it if nobody needs it, or name another place";
+    case PMS_EBUSY:
+        return "another process still uses it";
+    case -ENOENT:
+        return "it is missing: is its file system mounted?";
+    default:
+        return pms_err_text(err);
+    }
+}
+
 static void brick_failed(struct pms_local *a, enum pms_brick_step back_to, int err, const char *what)
 {
     if (a->brick_err != err)
         pms_log(PMS_LOG_ERROR, "array %s: brick %s could not be %s: %s", a->info.name, a->path, what,
-                pms_err_text(err));
+                pms_local_brick_text(err));
     a->brick = back_to;
     a->brick_err = err;
     a->retry_ns = pms_clock_boot_ns() + RETRY_NS;
@@ -160,31 +200,11 @@ static void brick_delete(struct pms_local *a)
 
 // ---- Proposals about the brick ----
 
-// The answer finds the array by its id: it may be gone by then.
-struct proposal {
-    struct pms_app *app;
-    uint64_t array;
-    enum pms_dp_transition kind; // of a transition
-    uint64_t epoch;              // likewise
-};
-
-static struct proposal *proposal_new(struct pms_local *a)
-{
-    struct proposal *p = calloc(1, sizeof(*p));
-
-    PMS_CHECK_MSG(p != NULL, "out of memory");
-    p->app = a->app;
-    p->array = a->info.id;
-    return p;
-}
-
 static void on_brick_told(void *data, int err, const char *text, const json_t *result)
 {
-    struct proposal *p = data;
-    struct pms_local *a = pms_local_find(p->app, p->array);
+    struct pms_local *a = pms_local_of(data);
 
     (void)result;
-    free(p);
     if (a == NULL)
         return;
     // Once it was agreed, the applied state says so; that may come a moment later.
@@ -205,14 +225,14 @@ static void brick_propose(struct pms_local *a, const char *op, uint64_t incarnat
     pms_json_set_u64(cmd, "slot", (uint64_t)a->slot);
     if (incarnation != 0)
         pms_json_set_id(cmd, "incarnation", incarnation);
-    pms_command_propose(a->app, cmd, PROPOSE_MS, 0, on_brick_told, proposal_new(a));
+    pms_command_propose(a->app, cmd, PROPOSE_MS, 0, on_brick_told, pms_local_ref(a));
 }
 
 // ---- The steps ----
 
 static bool wants_brick(const struct pms_local *a)
 {
-    return a->in_state && a->slot >= 0 && a->info.phase != PMS_ARRAY_DELETING &&
+    return a->in_state && a->slot >= 0 && !a->replaced && a->info.phase != PMS_ARRAY_DELETING &&
            a->app->phase == PMS_APP_MEMBER;
 }
 
@@ -263,7 +283,13 @@ static void step_towards_gone(struct pms_local *a)
             brick_delete(a);
         break;
     case PMS_BRICK_GONE:
-        if (deleting && a->in_state && a->slot >= 0 && !a->removed_out) {
+        if (a->replaced) {
+            a->replaced = false;
+            a->incarnation = 0;
+            strcpy(a->path, a->path_next);
+            a->brick = PMS_BRICK_NONE;
+            pms_app_kick(a->app);
+        } else if (deleting && a->in_state && a->slot >= 0 && !a->removed_out) {
             a->removed_out = true;
             brick_propose(a, "array_slot_removed", 0);
         }
@@ -312,8 +338,9 @@ static void on_open(struct pms_local *a, const struct pms_loop_event *ev)
 
 static void on_deleted(struct pms_local *a, const struct pms_loop_event *ev)
 {
-    // What is not ours stays where it is; it is not in the way of forgetting the array.
-    if (ev->status == 0 || ev->status == PMS_EIDENTITY || ev->status == PMS_EREFUSED) {
+    // What is not ours stays where it is; it is not in the way of forgetting the array, nor is a broken disk
+    // in the way of its replacement.
+    if (ev->status == 0 || ev->status == PMS_EIDENTITY || ev->status == PMS_EREFUSED || a->replaced) {
         if (ev->status != 0)
             pms_log(PMS_LOG_WARN, "array %s: %s is left alone: %s", a->info.name, a->path,
                     pms_err_text(ev->status));
@@ -337,57 +364,6 @@ static void on_status(struct pms_local *a, const struct pms_loop_event *ev)
     if (was != a->dp.serving)
         pms_log(PMS_LOG_DEBUG, "array %s: %s at epoch %llu", a->info.name,
                 a->dp.serving ? "serving" : "not serving", (unsigned long long)a->dp.epoch);
-}
-
-// The applied state decides; here only the place is freed for the next one.
-static void on_proposed(void *data, int err, const char *text, const json_t *result)
-{
-    struct proposal *p = data;
-    struct pms_local *a = pms_local_find(p->app, p->array);
-
-    (void)result;
-    if (a != NULL && a->proposals_out[p->kind] == p->epoch + 1)
-        a->proposals_out[p->kind] = 0;
-    if (a != NULL && err != 0)
-        pms_log(PMS_LOG_INFO, "array %s: transition from epoch %llu not made: %s", a->info.name,
-                (unsigned long long)p->epoch, text);
-    free(p);
-}
-
-static void on_propose(struct pms_local *a, const struct pms_loop_event *ev)
-{
-    static const char *const kinds[] = {"takeover", "refresh", "eject", "admit", "handover"};
-    json_t *cmd, *set;
-    struct proposal *p;
-
-    if (a->proposals_out[ev->propose.kind] == ev->propose.epoch + 1)
-        return;
-    a->proposals_out[ev->propose.kind] = ev->propose.epoch + 1;
-    a->app->transitions_proposed++;
-    cmd = pms_command_new("array_transition");
-    set = json_array();
-    pms_json_set_id(cmd, "array", a->info.id);
-    pms_json_set_str(cmd, "kind", kinds[ev->propose.kind]);
-    pms_json_set_u64(cmd, "epoch", ev->propose.epoch);
-    pms_json_set_u64(cmd, "primary", ev->propose.primary);
-    for (unsigned i = 0; i < PMS_SLOTS_MAX; i++) {
-        json_t *entry;
-
-        if ((ev->propose.in_sync & (1u << i)) == 0)
-            continue;
-        entry = json_object();
-        pms_json_set_u64(entry, "slot", i);
-        pms_json_set_id(entry, "incarnation", ev->propose.incarnation[i]);
-        json_array_append_new(set, entry);
-    }
-    json_object_set_new(cmd, "in_sync", set);
-    pms_log(PMS_LOG_INFO, "array %s: proposing %s from epoch %llu, primary slot %u, in sync 0x%x",
-            a->info.name, kinds[ev->propose.kind], (unsigned long long)ev->propose.epoch, ev->propose.primary,
-            ev->propose.in_sync);
-    p = proposal_new(a);
-    p->kind = ev->propose.kind;
-    p->epoch = ev->propose.epoch;
-    pms_command_propose(a->app, cmd, 1000, PMS_COMMAND_ONCE, on_proposed, p);
 }
 
 void pms_local_on_event(struct pms_local *a, const struct pms_loop_event *ev)
@@ -415,7 +391,7 @@ void pms_local_on_event(struct pms_local *a, const struct pms_loop_event *ev)
         on_status(a, ev);
         break;
     case PMS_LOOP_EV_PROPOSE:
-        on_propose(a, ev);
+        pms_local_propose(a, ev);
         break;
     case PMS_LOOP_EV_BRICK_ERROR:
         a->brick_err = ev->status;
@@ -449,10 +425,30 @@ static bool info_same(const struct pms_array_info *x, const struct pms_array_inf
     return memcmp(x, y, sizeof(*x)) == 0;
 }
 
+// Our slot and its brick's path. A place that was filled and is blank now was replaced.
+static void place_take(struct pms_local *a, int slot, bool was_zeroed)
+{
+    const struct pms_slot_info *s = &a->info.slots[slot];
+    char path[sizeof(a->path)];
+
+    if (s->brick[0] != '\0')
+        snprintf(path, sizeof(path), "%s", s->brick);
+    else
+        snprintf(path, sizeof(path), "%s/%s.brick", a->app->opt.brick_dir, a->info.name);
+    if (a->slot >= 0 && a->brick != PMS_BRICK_NONE && a->brick != PMS_BRICK_GONE &&
+        (a->replaced || (was_zeroed && !s->zeroed))) {
+        a->replaced = true;
+        strcpy(a->path_next, path);
+    } else {
+        strcpy(a->path, path);
+    }
+    a->slot = slot;
+}
+
 static void array_take(struct pms_local *a, const struct pms_array_info *info)
 {
     int slot = pms_array_slot_of(info, a->app->node.id);
-    bool changed = !info_same(&a->info, info);
+    bool changed = !info_same(&a->info, info), was_zeroed;
 
     a->in_state = true;
     if (!changed)
@@ -461,17 +457,14 @@ static void array_take(struct pms_local *a, const struct pms_array_info *info)
         a->takeovers++;
         a->app->takeovers_seen++;
     }
+    was_zeroed =
+        a->slot >= 0 && a->info.slots[a->slot].node_id == a->app->node.id && a->info.slots[a->slot].zeroed;
     a->info = *info;
     // The slot's number and path are still needed for closing and removing when the slot itself is gone.
-    if (slot >= 0) {
-        a->slot = slot;
-        if (info->slots[slot].brick[0] != '\0')
-            snprintf(a->path, sizeof(a->path), "%s", info->slots[slot].brick);
-        else
-            snprintf(a->path, sizeof(a->path), "%s/%s.brick", a->app->opt.brick_dir, info->name);
-    } else {
+    if (slot < 0)
         a->in_state = false;
-    }
+    else
+        place_take(a, slot, was_zeroed);
     conf_send(a);
 }
 

@@ -36,8 +36,10 @@ struct pms_local {
     struct pms_app *app;
     struct pms_array_info info; // as last applied; stays when the array is gone from the state
     bool in_state;
-    int slot;                          // ours, -1: none (any more)
-    char path[PMS_BRICK_PATH_MAX + 1]; // of our brick
+    int slot;                               // ours, -1: none (any more)
+    char path[PMS_BRICK_PATH_MAX + 1];      // of our brick
+    bool replaced;                          // the slot got a new place here: what is at path goes first
+    char path_next[PMS_BRICK_PATH_MAX + 1]; // then
 
     enum pms_brick_step brick;
     int brick_err; // why the last step failed, 0: it did not
@@ -61,7 +63,7 @@ struct pms_local {
     uint64_t unleased_ns;   // since when, 0: leased
     enum pms_at_state at_state;
     int at_err;
-    uint64_t takeovers;
+    uint64_t takeovers, holds; // of the address, for want of a lease
 
     struct pms_orphan orphans[PMS_SESSIONS_MAX];
     unsigned n_orphans;
@@ -90,6 +92,17 @@ void pms_local_on_event(struct pms_local *a, const struct pms_loop_event *ev);
 bool pms_local_is_primary(const struct pms_local *a);
 // Serving: primary of the applied epoch, as the data loop sees it too.
 bool pms_local_is_serving(const struct pms_local *a);
+
+// For callbacks that may come after the array has gone: a heap reference, and what it still refers to (NULL:
+// nothing); each reference is used once.
+void *pms_local_ref(struct pms_local *a);
+struct pms_local *pms_local_of(void *ref);
+
+// What is wrong with a brick, for a person.
+const char *pms_local_brick_text(int err);
+
+// Carries out EV_PROPOSE (transition.c).
+void pms_local_propose(struct pms_local *a, const struct pms_loop_event *ev);
 
 // ---- serve.c ----
 

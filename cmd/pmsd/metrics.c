@@ -77,6 +77,7 @@ FAMILY(f_reads, s->dp.reads)
 FAMILY(f_writes, s->dp.writes)
 FAMILY(f_flushes, s->disk_flushes)
 FAMILY(f_takeovers, a->takeovers)
+FAMILY(f_holds, a->holds)
 FAMILY(f_held, s->dp.ops_held)
 FAMILY(f_active, s->dp.ops_active)
 FAMILY(f_dirty, s->dp.dirty_regions)
@@ -98,6 +99,7 @@ static const struct family families[] = {
     {"array_writes_total", "counter", "writes executed as primary", f_writes},
     {"array_flushes_total", "counter", "flushes of the brick", f_flushes},
     {"array_takeovers_total", "counter", "times that the primary moved to this node", f_takeovers},
+    {"array_address_holds_total", "counter", "times that the portal went off for want of a lease", f_holds},
     {"array_ops_held", "gauge", "commands that wait", f_held},
     {"array_ops_active", "gauge", "commands being executed", f_active},
     {"array_dirty_regions", "gauge", "regions that may differ between the copies", f_dirty},

@@ -48,7 +48,7 @@ static json_t *array_report(const struct pms_local *a)
     pms_json_set_str(obj, "brick_path", a->path);
     if (a->brick_err != 0) {
         pms_json_set_str(obj, "brick_error", pms_err_name(a->brick_err));
-        pms_json_set_str(obj, "brick_error_text", pms_err_text(a->brick_err));
+        pms_json_set_str(obj, "brick_error_text", pms_local_brick_text(a->brick_err));
     }
     if (a->brick == PMS_BRICK_CREATING && a->progress_total > 0) {
         pms_json_set_u64(obj, "zero_done", a->progress_done);

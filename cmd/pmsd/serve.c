@@ -138,6 +138,7 @@ static void hold_if_unleased(struct pms_local *a)
     if (a->at_held == lease_lost(a))
         return;
     a->at_held = !a->at_held;
+    a->holds += a->at_held ? 1 : 0;
     pms_log(PMS_LOG_INFO, "array %s: %s", a->info.name,
             a->at_held ? "no lease: the portal address goes off until there is one" : "leased again");
     pms_at_address_hold(a->at, a->at_held);

@@ -38,15 +38,14 @@ unsigned pms_local_sessions_get(void *arg, struct pms_session_rec *recs, unsigne
 // ---- Login ----
 
 struct login {
-    struct pms_app *app;
-    uint64_t array;
+    void *ref;
     uint64_t id;
 };
 
 static void on_login_recorded(void *data, int err, const char *text, const json_t *result)
 {
     struct login *l = data;
-    struct pms_local *a = pms_local_find(l->app, l->array);
+    struct pms_local *a = pms_local_of(l->ref);
     uint64_t tsih = 0, evicted = 0;
 
     if (a == NULL || a->at == NULL)
@@ -73,7 +72,7 @@ void pms_local_on_login(void *arg, uint64_t login_id, const struct pms_session_r
     (void)requested_tsih; // TSIH 0 or the old one: the port decides (design, section 7)
     (void)known;
     PMS_CHECK_MSG(session != NULL && l != NULL, "out of memory");
-    *l = (struct login){a->app, a->info.id, login_id};
+    *l = (struct login){pms_local_ref(a), login_id};
     for (const char *const *key = (const char *const[]){"initiator", "isid", "params", "peer", NULL}; *key;
          key++)
         if (json_object_get(session, *key) != NULL)
