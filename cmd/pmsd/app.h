@@ -45,10 +45,9 @@ struct pms_app {
     bool caught_up;          // all that was committed at start is applied: what comes now is new
     uint64_t member_since_ns;
 
-    struct pms_list arrays;    // struct pms_local: every array with a slot here, or with a brick here still
-    struct pms_list tasks;     // struct pms_task
-    struct pms_list commands;  // struct pms_command
-    struct pms_list handovers; // data.c's: asked for, not answered yet
+    struct pms_list arrays;   // struct pms_local: every array with a slot here, or with a brick here still
+    struct pms_list tasks;    // struct pms_task
+    struct pms_list commands; // struct pms_command
     void (*data_stopped)(struct pms_app *app);
     void (*stopped)(struct pms_app *app); // pms_member_stop's, while STOPPING
     bool stop_closing;                    // targets are down, the rooms are being closed

@@ -49,49 +49,6 @@ void pms_data_accept(void *data, uint64_t peer, int fd)
         close(fd); // stopping
 }
 
-// ---- Handover ----
-
-struct handover {
-    struct pms_list link;
-    uint64_t array;
-    uint8_t slot;
-    pms_handover_cb cb;
-    void *data;
-};
-
-int pms_data_handover(struct pms_app *app, uint64_t array, uint8_t slot, pms_handover_cb cb, void *data)
-{
-    struct handover *h;
-    int rv;
-
-    if (app->data == NULL || pms_local_find(app, array) == NULL)
-        return PMS_ENOTFOUND;
-    h = calloc(1, sizeof(*h));
-    PMS_CHECK_MSG(h != NULL, "out of memory");
-    *h = (struct handover){.array = array, .slot = slot, .cb = cb, .data = data};
-    rv = pms_loop_handover(app->data, array, slot);
-    if (rv != 0) {
-        free(h);
-        return rv;
-    }
-    pms_list_add_tail(&app->handovers, &h->link);
-    return 0;
-}
-
-static void on_handover(struct pms_app *app, const struct pms_loop_event *ev)
-{
-    pms_list_for_each_safe (it, &app->handovers) {
-        struct handover *h = pms_list_entry(it, struct handover, link);
-
-        if (h->array != ev->array || h->slot != ev->slot)
-            continue;
-        pms_list_del(&h->link);
-        h->cb(h->data, ev->status);
-        free(h);
-        return;
-    }
-}
-
 // ---- Events ----
 
 static void on_event(struct pms_app *app, const struct pms_loop_event *ev)
@@ -108,9 +65,6 @@ static void on_event(struct pms_app *app, const struct pms_loop_event *ev)
     case PMS_LOOP_EV_LINK_LOST:
         pms_log(PMS_LOG_INFO, "data link to node %s is lost: %s", pms_log_hexid(ev->node),
                 pms_err_text(ev->status));
-        break;
-    case PMS_LOOP_EV_HANDOVER:
-        on_handover(app, ev);
         break;
     default:
         a = pms_local_find(app, ev->array);
@@ -156,13 +110,6 @@ static void on_poll_closed(uv_handle_t *h)
 
 void pms_data_stop(struct pms_app *app, void (*cb)(struct pms_app *app))
 {
-    pms_list_for_each_safe (it, &app->handovers) {
-        struct handover *h = pms_list_entry(it, struct handover, link);
-
-        pms_list_del(&h->link);
-        h->cb(h->data, PMS_ESHUTDOWN);
-        free(h);
-    }
     app->data_stopped = cb;
     uv_close((uv_handle_t *)&app->data_poll, on_poll_closed);
 }

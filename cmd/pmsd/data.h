@@ -13,8 +13,4 @@ void pms_data_stop(struct pms_app *app, void (*cb)(struct pms_app *app));
 // pms_net's on_data: a peer's data connection.
 void pms_data_accept(void *data, uint64_t peer, int fd);
 
-// Asks the data loop to hand over; cb runs when it has taken or refused it. PMS_ENOTFOUND: array not here.
-typedef void (*pms_handover_cb)(void *data, int status);
-int pms_data_handover(struct pms_app *app, uint64_t array, uint8_t slot, pms_handover_cb cb, void *data);
-
 #endif

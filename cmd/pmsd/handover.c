@@ -10,7 +10,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cmd/pmsd/local.h"
-#include "cmd/pmsd/data.h"
 #include "cmd/pmsd/gather.h"
 
 #include <errno.h>
@@ -32,13 +31,17 @@ void pms_handover_serve(void *data, uint64_t from, struct pms_rpc_request *reque
 {
     struct pms_app *app = data;
     uint64_t array = 0, slot = 0;
+    struct pms_local *a;
     int rv = PMS_EPROTO;
 
     (void)from;
-    if (pms_json_id(body, "array", &array) == 0 && pms_json_u64(body, "slot", &slot) == 0 &&
-        slot < PMS_SLOTS_MAX)
-        rv = app->phase == PMS_APP_MEMBER ? pms_data_handover(app, array, (uint8_t)slot, on_taken, request)
-                                          : PMS_ESHUTDOWN;
+    if (app->phase != PMS_APP_MEMBER)
+        rv = PMS_ESHUTDOWN;
+    else if (pms_json_id(body, "array", &array) == 0 && pms_json_u64(body, "slot", &slot) == 0 &&
+             slot < PMS_SLOTS_MAX) {
+        a = pms_local_find(app, array);
+        rv = a != NULL ? pms_local_handover(a, (uint8_t)slot, on_taken, request) : PMS_ENOTFOUND;
+    }
     if (rv != 0)
         pms_rpc_answer(request, rv, NULL);
 }

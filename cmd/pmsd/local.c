@@ -27,17 +27,6 @@
 #define RETRY_NS   2000000000ull
 #define PROPOSE_MS 5000
 
-struct pms_local *pms_local_find(struct pms_app *app, uint64_t id)
-{
-    pms_list_for_each (it, &app->arrays) {
-        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
-
-        if (a->info.id == id)
-            return a;
-    }
-    return NULL;
-}
-
 // The answer to a proposal finds the array by its id: it may be gone by then.
 struct ref {
     struct pms_app *app;
@@ -60,17 +49,6 @@ struct pms_local *pms_local_of(void *ref)
 
     free(r);
     return a;
-}
-
-struct pms_local *pms_local_find_by_name(struct pms_app *app, const char *name)
-{
-    pms_list_for_each (it, &app->arrays) {
-        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
-
-        if (a->in_state && strcmp(a->info.name, name) == 0)
-            return a;
-    }
-    return NULL;
 }
 
 bool pms_local_is_primary(const struct pms_local *a)
@@ -101,7 +79,7 @@ static void conf_make(const struct pms_array_info *info, struct pms_dp_conf *con
 }
 
 // Kept by the data loop while the array is being opened; before that there is nothing to tell.
-static void conf_send(struct pms_local *a)
+void pms_local_conf_send(struct pms_local *a)
 {
     struct pms_dp_conf conf;
 
@@ -182,7 +160,7 @@ static void brick_open(struct pms_local *a)
     }
     a->brick = PMS_BRICK_OPENING;
     a->dp_known = false;
-    conf_send(a);
+    pms_local_conf_send(a);
 }
 
 static void brick_delete(struct pms_local *a)
@@ -333,7 +311,7 @@ static void on_open(struct pms_local *a, const struct pms_loop_event *ev)
     a->brick = PMS_BRICK_OPEN;
     a->brick_err = 0;
     a->incarnation = ev->incarnation;
-    conf_send(a);
+    pms_local_conf_send(a);
 }
 
 static void on_deleted(struct pms_local *a, const struct pms_loop_event *ev)
@@ -366,6 +344,29 @@ static void on_status(struct pms_local *a, const struct pms_loop_event *ev)
                 a->dp.serving ? "serving" : "not serving", (unsigned long long)a->dp.epoch);
 }
 
+int pms_local_handover(struct pms_local *a, uint8_t slot, pms_handover_cb cb, void *data)
+{
+    int rv;
+
+    if (a->handover_cb != NULL)
+        return PMS_EBUSY;
+    rv = pms_loop_handover(a->app->data, a->info.id, slot);
+    if (rv != 0)
+        return rv;
+    a->handover_cb = cb;
+    a->handover_data = data;
+    return 0;
+}
+
+static void on_handover(struct pms_local *a, const struct pms_loop_event *ev)
+{
+    pms_handover_cb cb = a->handover_cb;
+
+    a->handover_cb = NULL;
+    if (cb != NULL)
+        cb(a->handover_data, ev->status);
+}
+
 void pms_local_on_event(struct pms_local *a, const struct pms_loop_event *ev)
 {
     switch (ev->type) {
@@ -393,6 +394,9 @@ void pms_local_on_event(struct pms_local *a, const struct pms_loop_event *ev)
     case PMS_LOOP_EV_PROPOSE:
         pms_local_propose(a, ev);
         break;
+    case PMS_LOOP_EV_HANDOVER:
+        on_handover(a, ev);
+        break;
     case PMS_LOOP_EV_BRICK_ERROR:
         a->brick_err = ev->status;
         pms_log(PMS_LOG_ERROR, "array %s: I/O error of brick %s: %s", a->info.name, a->path,
@@ -403,151 +407,4 @@ void pms_local_on_event(struct pms_local *a, const struct pms_loop_event *ev)
         break;
     }
     pms_local_step(a);
-}
-
-// ---- From the state ----
-
-static struct pms_local *array_add(struct pms_app *app, const struct pms_array_info *info)
-{
-    struct pms_local *a = calloc(1, sizeof(*a));
-
-    PMS_CHECK_MSG(a != NULL, "out of memory");
-    a->app = app;
-    a->info.id = info->id;
-    a->slot = -1;
-    pms_list_add_tail(&app->arrays, &a->link);
-    return a;
-}
-
-// Paddings included: the records are zeroed before they are filled in.
-static bool info_same(const struct pms_array_info *x, const struct pms_array_info *y)
-{
-    return memcmp(x, y, sizeof(*x)) == 0;
-}
-
-// Our slot and its brick's path. A place that was filled and is blank now was replaced.
-static void place_take(struct pms_local *a, int slot, bool was_zeroed)
-{
-    const struct pms_slot_info *s = &a->info.slots[slot];
-    char path[sizeof(a->path)];
-
-    if (s->brick[0] != '\0')
-        snprintf(path, sizeof(path), "%s", s->brick);
-    else
-        snprintf(path, sizeof(path), "%s/%s.brick", a->app->opt.brick_dir, a->info.name);
-    if (a->slot >= 0 && a->brick != PMS_BRICK_NONE && a->brick != PMS_BRICK_GONE &&
-        (a->replaced || (was_zeroed && !s->zeroed))) {
-        a->replaced = true;
-        strcpy(a->path_next, path);
-    } else {
-        strcpy(a->path, path);
-    }
-    a->slot = slot;
-}
-
-static void array_take(struct pms_local *a, const struct pms_array_info *info)
-{
-    int slot = pms_array_slot_of(info, a->app->node.id);
-    bool changed = !info_same(&a->info, info), was_zeroed;
-
-    a->in_state = true;
-    if (!changed)
-        return;
-    if (a->info.primary != info->primary && info->primary == slot && slot >= 0 && a->app->caught_up) {
-        a->takeovers++;
-        a->app->takeovers_seen++;
-    }
-    was_zeroed =
-        a->slot >= 0 && a->info.slots[a->slot].node_id == a->app->node.id && a->info.slots[a->slot].zeroed;
-    a->info = *info;
-    // The slot's number and path are still needed for closing and removing when the slot itself is gone.
-    if (slot < 0)
-        a->in_state = false;
-    else
-        place_take(a, slot, was_zeroed);
-    conf_send(a);
-}
-
-// Nothing of it is left here.
-static bool array_over(const struct pms_local *a)
-{
-    return !a->in_state && a->brick == PMS_BRICK_GONE && a->at == NULL;
-}
-
-static void arrays_sweep(struct pms_app *app)
-{
-    pms_list_for_each_safe (it, &app->arrays) {
-        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
-
-        if (!array_over(a))
-            continue;
-        pms_list_del(&a->link);
-        free(a);
-    }
-}
-
-void pms_locals_sync(struct pms_app *app)
-{
-    struct pms_array_info info;
-
-    if (app->data == NULL)
-        return; // a witness
-    pms_list_for_each (it, &app->arrays) {
-        pms_list_entry(it, struct pms_local, link)->in_state = false;
-    }
-    for (size_t c = 0; memset(&info, 0, sizeof(info)), pms_state_array_next(app->state, &c, &info);) {
-        struct pms_local *a = pms_local_find(app, info.id);
-
-        if (a == NULL && pms_array_slot_of(&info, app->node.id) < 0)
-            continue;
-        if (a == NULL)
-            a = array_add(app, &info);
-        array_take(a, &info);
-    }
-    pms_list_for_each_safe (it, &app->arrays) {
-        pms_local_step(pms_list_entry(it, struct pms_local, link));
-    }
-    arrays_sweep(app);
-}
-
-void pms_locals_live(struct pms_app *app)
-{
-    pms_list_for_each (it, &app->arrays) {
-        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
-
-        conf_send(a);
-        pms_local_step(a);
-    }
-}
-
-void pms_locals_tick(struct pms_app *app)
-{
-    uint64_t now = pms_clock_boot_ns();
-
-    pms_list_for_each (it, &app->arrays) {
-        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
-
-        pms_local_lease_watch(a, now);
-        pms_local_sessions_tick(a, now);
-        pms_local_step(a);
-    }
-    arrays_sweep(app);
-}
-
-bool pms_locals_shutdown(struct pms_app *app)
-{
-    bool all = true;
-
-    pms_list_for_each_safe (it, &app->arrays) {
-        struct pms_local *a = pms_list_entry(it, struct pms_local, link);
-
-        if (!pms_local_unserve(a)) {
-            all = false;
-            continue;
-        }
-        // What is open in the data loop goes with it.
-        pms_list_del(&a->link);
-        free(a);
-    }
-    return all;
 }

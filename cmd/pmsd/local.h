@@ -31,6 +31,10 @@ struct pms_orphan {
     bool seen;
 };
 
+// The data loop has begun to hand over (0) or refused to; whether it comes about is seen in the applied
+// state.
+typedef void (*pms_handover_cb)(void *data, int status);
+
 struct pms_local {
     struct pms_list link;
     struct pms_app *app;
@@ -52,6 +56,9 @@ struct pms_local {
     bool dp_known;
     uint64_t resync_since_ns, resync_first_done; // for the estimate
     uint64_t proposals_out[PMS_DP_HANDOVER + 1]; // by kind: epoch + 1 of the proposal under way, 0: none
+
+    pms_handover_cb handover_cb; // asked for and not answered yet; NULL: none
+    void *handover_data;
 
     struct pms_at *at;
     bool at_wanted; // activated, and not deactivated since
@@ -82,6 +89,9 @@ void pms_locals_live(struct pms_app *app);
 struct pms_local *pms_local_find(struct pms_app *app, uint64_t id);
 struct pms_local *pms_local_find_by_name(struct pms_app *app, const char *name);
 
+// Tells the data loop the applied configuration, if the array is open there.
+void pms_local_conf_send(struct pms_local *a);
+
 // What is, moves towards what is wanted: one step where one is due. Called after every event of the array.
 void pms_local_step(struct pms_local *a);
 
@@ -103,6 +113,9 @@ const char *pms_local_brick_text(int err);
 
 // Carries out EV_PROPOSE (transition.c).
 void pms_local_propose(struct pms_local *a, const struct pms_loop_event *ev);
+
+// Asks the data loop to hand over to slot. 0: cb runs once, later. PMS_EBUSY: one is being asked for already.
+int pms_local_handover(struct pms_local *a, uint8_t slot, pms_handover_cb cb, void *data);
 
 // ---- serve.c ----
 

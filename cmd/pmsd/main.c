@@ -109,7 +109,6 @@ static int app_init(struct pms_app *app)
     pms_list_init(&app->arrays);
     pms_list_init(&app->tasks);
     pms_list_init(&app->commands);
-    pms_list_init(&app->handovers);
     app->command_client = pms_id_random();
     app->hypervisor = hypervisor_detect();
     rv = pms_http_open(app, app->opt.socket, &app->http);
