@@ -6,7 +6,6 @@
 #ifndef PMS_CMD_PMSD_LOCAL_H
 #define PMS_CMD_PMSD_LOCAL_H
 
-// state.h before loop.h, always.
 #include "consensus/core/state.h"
 #include "cmd/pmsd/app.h"
 #include "datapath/io/loop.h"

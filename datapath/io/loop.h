@@ -28,7 +28,7 @@
 #include "datapath/core/dp.h"
 #include "datapath/io/ring.h"
 
-#define PMS_BRICK_PATH_MAX 1023 /* bytes without NUL */
+#define PMS_LOOP_PATH_MAX 1023 /* bytes without NUL */
 
 struct pms_loop; /* opaque */
 
@@ -52,7 +52,7 @@ void pms_loop_stop(struct pms_loop *loop);
 /* Where an array's brick on this node is, and what it must be. init.cluster and init.self_node are filled in
  * by the loop, and init.boot_id if it is 0; a zero init.timing is replaced by pms_dp_timing_default. */
 struct pms_loop_brick {
-    char path[PMS_BRICK_PATH_MAX + 1]; /* file or block device */
+    char path[PMS_LOOP_PATH_MAX + 1]; /* file or block device */
     struct pms_dp_init init;
 };
 
