@@ -60,7 +60,9 @@ static void check_slots(struct sim *sim, uint32_t sector, uint32_t count)
     for (unsigned s = 0; s < sim->n_slots; s++) {
         const struct node *n = node_of_slot(sim, (int)s);
 
-        if ((sim->raft.conf.in_sync >> s & 1) == 0 || n->brick_lost)
+        // A replaced brick is not the one that is in sync (R6).
+        if ((sim->raft.conf.in_sync >> s & 1) == 0 || n->brick_lost ||
+            n->incarnation != sim->raft.conf.incarnation[s])
             continue;
         for (uint32_t i = 0; i < count; i++)
             check_sector(sim, n, sector + i);

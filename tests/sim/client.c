@@ -3,6 +3,7 @@
 // record it all.
 #include "tests/sim/client.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,6 +222,18 @@ static void note_read(struct sim *sim, struct node *n, struct attempt *a)
         }
 }
 
+static void attempt_lost(struct sim *sim, struct attempt *a, const char *why, uint64_t notice_ns)
+{
+    struct command *cmd = a->command;
+
+    pms_list_del(&a->link);
+    pms_iobuf_put(a->op.buf);
+    a->op.buf = NULL;
+    give_up(sim, a, why);
+    if (cmd != NULL)
+        command_unanswered(sim, cmd, notice_ns);
+}
+
 void client_complete(struct sim *sim, struct node *n, struct pms_dp_op *op, int status)
 {
     struct attempt *a = op->user;
@@ -229,6 +242,10 @@ void client_complete(struct sim *sim, struct node *n, struct pms_dp_op *op, int 
     PMS_CHECK_MSG(a->node == n->index && a->life == n->life && a->end == CHECK_NEVER &&
                       !pms_list_empty(&a->link),
                   "%s answers a command that it does not have", n->name);
+    if (status == -EIO && op->type == PMS_DP_READ && n->disk_failed) {
+        attempt_lost(sim, a, "read error", 100 * SIM_MS);
+        return;
+    }
     a->end = sim->world.now;
     pms_list_del(&a->link);
     if (status != 0) {
@@ -257,18 +274,6 @@ void client_complete(struct sim *sim, struct node *n, struct pms_dp_op *op, int 
             sim->clients.final_done += cmd->count;
         command_end(sim, cmd);
     }
-}
-
-static void attempt_lost(struct sim *sim, struct attempt *a, const char *why, uint64_t notice_ns)
-{
-    struct command *cmd = a->command;
-
-    pms_list_del(&a->link);
-    pms_iobuf_put(a->op.buf);
-    a->op.buf = NULL;
-    give_up(sim, a, why);
-    if (cmd != NULL)
-        command_unanswered(sim, cmd, notice_ns);
 }
 
 void client_dropped(struct sim *sim, struct node *n, struct pms_dp_op *op)

@@ -3,6 +3,7 @@
 // part.
 #include "tests/sim/disk.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +20,9 @@ struct disk_request {
     struct pms_iobuf *buf;
     uint64_t covers; // FLUSH: writes completed before it was issued
     uint64_t sum;    // WRITE: of the payload when issued
-    bool orphan;     // the process that issued it is gone
-    bool void_;      // orphan that never lands
+    int status;
+    bool orphan; // the process that issued it is gone
+    bool void_;  // orphan that never lands
 };
 
 struct disk_write {
@@ -97,6 +99,20 @@ static void image_get(const struct disk *d, uint8_t *const *image, uint64_t offs
     }
 }
 
+void disk_replace(struct disk *d)
+{
+    for (size_t i = 0; i < d->n_pages; i++) {
+        free(d->now[i]);
+        free(d->stable[i]);
+        d->now[i] = d->stable[i] = NULL;
+    }
+    pms_list_for_each_safe (it, &d->unflushed) {
+        pms_list_del(it);
+        free(pms_list_entry(it, struct disk_write, link));
+    }
+    d->broken = false;
+}
+
 void disk_fill(struct disk *d, uint64_t offset, const uint8_t *data, uint32_t length)
 {
     image_put(d, d->now, offset, data, length);
@@ -126,9 +142,10 @@ static void on_notice(struct sim *sim, struct sim_event *ev)
     struct disk_request *r = pms_list_entry(ev, struct disk_request, ev);
     struct node *n = r->disk->node;
     uint64_t tag = r->tag;
+    int status = r->status;
 
     request_free(r);
-    node_disk_done(sim, n, tag, 0);
+    node_disk_done(sim, n, tag, status);
 }
 
 static void land_write(struct disk *d, uint64_t offset, const uint8_t *data, uint32_t length)
@@ -162,6 +179,66 @@ void disk_sync(struct disk *d)
     land_flush(d, d->written);
 }
 
+// What is left of one write: all, nothing, or some of its sectors.
+static void survive(struct sim *sim, struct disk *d, uint64_t offset, const uint8_t *data, uint32_t length,
+                    unsigned mode)
+{
+    struct world *w = &sim->world;
+    uint64_t dice = world_below(w, 5);
+
+    if (mode == 0 || (mode == 2 && dice < 2))
+        return;
+    if (mode == 1 || dice < 4) {
+        image_put(d, d->stable, offset, data, length);
+        return;
+    }
+    for (uint32_t at = 0; at < length; at += PMS_SECTOR_BYTES)
+        if (world_chance(w, 1, 2))
+            image_put(d, d->stable, offset + at, data + at, PMS_SECTOR_BYTES);
+}
+
+static void revert(struct disk *d, uint64_t offset, uint32_t length)
+{
+    uint8_t sector[PMS_SECTOR_BYTES];
+
+    for (uint32_t at = 0; at < length; at += PMS_SECTOR_BYTES) {
+        image_get(d, d->stable, offset + at, sector, PMS_SECTOR_BYTES);
+        image_put(d, d->now, offset + at, sector, PMS_SECTOR_BYTES);
+    }
+}
+
+static void lose_unflushed(struct sim *sim, struct disk *d)
+{
+    unsigned mode = (unsigned)world_below(&sim->world, 5); // 0: all is lost, 1: all survives, else a mixture
+
+    if (mode > 2)
+        mode = 2;
+    pms_list_for_each (it, &d->unflushed) {
+        struct disk_write *u = pms_list_entry(it, struct disk_write, link);
+
+        survive(sim, d, u->offset, u->data, u->length, mode);
+    }
+    pms_list_for_each_safe (it, &d->unflushed) {
+        struct disk_write *u = pms_list_entry(it, struct disk_write, link);
+
+        revert(d, u->offset, u->length);
+        pms_list_del(&u->link);
+        free(u);
+    }
+}
+
+// A failed write may have landed, and what a failed flush should have made stable may be gone from the cache.
+static void fail_request(struct sim *sim, struct disk_request *r)
+{
+    struct disk *d = r->disk;
+
+    r->status = -EIO;
+    if (r->type == PMS_DP_DISK_WRITE && !r->void_ && world_chance(&sim->world, 1, 2))
+        land_write(d, r->offset, r->buf->data + r->buf_off, r->length);
+    if (r->type == PMS_DP_DISK_FLUSH && world_chance(&sim->world, 1, 2))
+        lose_unflushed(sim, d);
+}
+
 // The device is done with the request.
 static void on_request(struct sim *sim, struct sim_event *ev)
 {
@@ -173,7 +250,9 @@ static void on_request(struct sim *sim, struct sim_event *ev)
         return;
     }
     pms_list_del(&r->ev.link);
-    if (r->type == PMS_DP_DISK_WRITE && !r->void_) {
+    if (d->broken) {
+        fail_request(sim, r);
+    } else if (r->type == PMS_DP_DISK_WRITE && !r->void_) {
         if (pms_frame_sum(r->buf->data + r->buf_off, r->length) != r->sum)
             sim_violation(sim, "%s: the buffer of a disk write at %llu changed while in flight",
                           d->node->name, (unsigned long long)r->offset);
@@ -257,41 +336,8 @@ bool disk_busy(const struct disk *d)
     return !pms_list_empty(&d->in_flight);
 }
 
-// What is left of one write: all, nothing, or some of its sectors.
-static void survive(struct sim *sim, struct disk *d, uint64_t offset, const uint8_t *data, uint32_t length,
-                    unsigned mode)
-{
-    struct world *w = &sim->world;
-    uint64_t dice = world_below(w, 5);
-
-    if (mode == 0 || (mode == 2 && dice < 2))
-        return;
-    if (mode == 1 || dice < 4) {
-        image_put(d, d->stable, offset, data, length);
-        return;
-    }
-    for (uint32_t at = 0; at < length; at += PMS_SECTOR_BYTES)
-        if (world_chance(w, 1, 2))
-            image_put(d, d->stable, offset + at, data + at, PMS_SECTOR_BYTES);
-}
-
-static void revert(struct disk *d, uint64_t offset, uint32_t length)
-{
-    uint8_t sector[PMS_SECTOR_BYTES];
-
-    for (uint32_t at = 0; at < length; at += PMS_SECTOR_BYTES) {
-        image_get(d, d->stable, offset + at, sector, PMS_SECTOR_BYTES);
-        image_put(d, d->now, offset + at, sector, PMS_SECTOR_BYTES);
-    }
-}
-
 void disk_power_loss(struct sim *sim, struct disk *d)
 {
-    struct world *w = &sim->world;
-    unsigned mode = (unsigned)world_below(w, 5); // 0: all is lost, 1: all survives, else a mixture
-
-    if (mode > 2)
-        mode = 2;
     // What was in flight joins what was completed, behind it.
     pms_list_for_each_safe (it, &d->in_flight) {
         struct disk_request *r = pms_list_entry(it, struct disk_request, ev.link);
@@ -302,17 +348,6 @@ void disk_power_loss(struct sim *sim, struct disk *d)
         r->type = PMS_DP_DISK_READ; // an empty shell, until its event comes up
         pms_list_del(&r->ev.link);
     }
-    pms_list_for_each (it, &d->unflushed) {
-        struct disk_write *u = pms_list_entry(it, struct disk_write, link);
-
-        survive(sim, d, u->offset, u->data, u->length, mode);
-    }
-    pms_list_for_each_safe (it, &d->unflushed) {
-        struct disk_write *u = pms_list_entry(it, struct disk_write, link);
-
-        revert(d, u->offset, u->length);
-        pms_list_del(&u->link);
-        free(u);
-    }
+    lose_unflushed(sim, d);
     d->stalled_until = 0;
 }

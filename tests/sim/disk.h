@@ -23,10 +23,13 @@ struct disk {
     uint64_t written;          // completed writes so far
     unsigned slow;             // factor on every latency
     uint64_t stalled_until;    // nothing completes before
+    bool broken;               // every request fails
 };
 
 void disk_init(struct disk *d, struct node *node, uint64_t bytes);
 void disk_deinit(struct disk *d);
+// A new, blank disk in place of the old one.
+void disk_replace(struct disk *d);
 // Puts bytes onto the medium, stable: formatting, before time begins.
 void disk_fill(struct disk *d, uint64_t offset, const uint8_t *data, uint32_t length);
 void disk_peek(const struct disk *d, bool stable, uint64_t offset, uint8_t *out, uint32_t length);

@@ -107,6 +107,41 @@ static void stall_disk(struct sim *sim, struct node *n)
     story(sim, "%s has a disk that hangs for %llu ms", n->name, (unsigned long long)(for_ns / SIM_MS));
 }
 
+static void repair_disk(struct sim *sim, struct node *n)
+{
+    if (n->slot < 0 || !n->disk.broken)
+        return;
+    story(sim, "%s has a repaired disk", n->name);
+    n->disk.broken = false;
+    node_crash(sim, n, false);
+    node_restart_later(sim, n, world_range(&sim->world, 5, 300) * SIM_MS);
+}
+
+static void on_repair(struct sim *sim, uint64_t index)
+{
+    repair_disk(sim, &sim->nodes[index]);
+}
+
+static void break_disk(struct sim *sim, struct node *n)
+{
+    if (n->slot < 0 || n->disk.broken)
+        return;
+    story(sim, "%s has a disk that fails", n->name);
+    n->disk.broken = true;
+    world_call(&sim->world, outage(sim), on_repair, (uint64_t)n->index);
+}
+
+static void replace_disk(struct sim *sim, struct node *n)
+{
+    if (n->slot < 0 || (sim->raft.conf.in_sync >> n->slot & 1) != 0)
+        return;
+    story(sim, "%s gets a blank disk", n->name);
+    node_crash(sim, n, true);
+    disk_replace(&n->disk);
+    sim_format_brick(sim, n, world_random(&sim->world) | 1, true);
+    node_restart_later(sim, n, outage(sim));
+}
+
 static void on_link_well(struct sim *sim, uint64_t arg)
 {
     sim->net.slow[arg >> 8][arg & 0xff] = 1;
@@ -236,6 +271,12 @@ static void inflict(struct sim *sim, enum fault_kind kind)
     case FAULT_STALLED_DISK:
         stall_disk(sim, n);
         break;
+    case FAULT_BROKEN_DISK:
+        break_disk(sim, n);
+        break;
+    case FAULT_NEW_DISK:
+        replace_disk(sim, n);
+        break;
     case FAULT_SLOW_LINK:
         slow_link(sim, n);
         break;
@@ -350,7 +391,7 @@ void faults_init(struct sim *sim)
         [FAULT_KILL] = 8,      [FAULT_POWER] = 8,        [FAULT_BLACKOUT] = 2,  [FAULT_PAUSE] = 6,
         [FAULT_ISOLATE] = 8,   [FAULT_CUT] = 6,          [FAULT_ONE_WAY] = 6,   [FAULT_DEAF] = 4,
         [FAULT_SLOW_DISK] = 4, [FAULT_STALLED_DISK] = 4, [FAULT_SLOW_LINK] = 5, [FAULT_HANDOVER] = 8,
-        [FAULT_REFRESH] = 3,   [FAULT_SPLIT] = 12,
+        [FAULT_REFRESH] = 3,   [FAULT_BROKEN_DISK] = 3,  [FAULT_NEW_DISK] = 4,  [FAULT_SPLIT] = 12,
     };
     static const unsigned gaps_ms[] = {50, 80, 120, 200, 300, 500, 1000};
     struct faults *f = &sim->faults;
@@ -393,6 +434,7 @@ void faults_stop(struct sim *sim)
         if (n->disk.stalled_until > sim->world.now)
             n->disk.stalled_until = sim->world.now;
         node_resume(sim, n);
+        repair_disk(sim, n);
         node_restart_later(sim, n, world_below(&sim->world, 50 * SIM_MS));
     }
 }

@@ -188,7 +188,8 @@ void node_disk_done(struct sim *sim, struct node *n, uint64_t tag, int status)
 {
     if (n->dp == NULL)
         return;
-    story(sim, "%s disk done #%llu", n->name, (unsigned long long)tag);
+    story(sim, "%s disk done #%llu%s", n->name, (unsigned long long)tag, status != 0 ? ", failed" : "");
+    n->disk_failed |= status != 0;
     pms_dp_disk_done(n->dp, node_clock(sim, n), tag, status);
     act(sim, n);
 }
@@ -273,6 +274,7 @@ void node_start(struct sim *sim, struct node *n)
         return;
     n->up = true;
     n->paused = false;
+    n->disk_failed = false;
     n->life++;
     story(sim, "%s starts%s", n->name, n->slot >= 0 && n->brick_lost ? " without its brick" : "");
     if (n->slot >= 0 && !n->brick_lost)
@@ -284,8 +286,8 @@ static void on_restart(struct sim *sim, uint64_t index)
 {
     struct node *n = &sim->nodes[index];
 
-    // The old process's I/O still holds the brick's lock.
-    if (!n->up && n->slot >= 0 && disk_busy(&n->disk)) {
+    // The old process's I/O still holds the brick's lock; a broken disk cannot be opened.
+    if (!n->up && n->slot >= 0 && (disk_busy(&n->disk) || n->disk.broken)) {
         world_call(&sim->world, 3 * SIM_MS, on_restart, index);
         return;
     }

@@ -29,6 +29,8 @@ struct node {
     int64_t clock_ppm;
 
     struct disk disk;
+    uint64_t incarnation; // of the brick that is there now
+    bool disk_failed;     // during this life of the process
     struct pms_dp *dp;
     struct pms_dp_status status; // as last told in the story
     struct pms_list attempts;    // client commands given to this process

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define HEAL_MS_MAX    20000
-#define EVENTS_MAX     8000000
+#define EVENTS_MAX     1500000
 #define ANSWERS_NEEDED 6 // of each client after the faults
 
 void sim_violation(struct sim *sim, const char *fmt, ...)
@@ -94,27 +94,33 @@ static void draw_plan(struct sim *sim)
     PMS_CHECK(sim->sectors <= SIM_SECTORS);
 }
 
-// An empty brick for each slot, as pmsd makes it before it reports the slot as zeroed.
-static void format_bricks(struct sim *sim)
+void sim_format_brick(struct sim *sim, struct node *n, uint64_t incarnation, bool all_dirty)
 {
     static const uint8_t zeros[DISK_PAGE];
     uint8_t *area = calloc(1, PMS_BRICK_DATA_OFFSET);
+    struct pms_dp_init init;
 
     PMS_CHECK(area != NULL);
+    raft_dp_init(sim, n, &init);
+    PMS_CHECK(pms_dp_brick_format(area, sim->cluster_uuid, &init, incarnation, all_dirty) == 0);
+    for (uint32_t at = 0; at < PMS_BRICK_DATA_OFFSET; at += DISK_PAGE)
+        if (memcmp(area + at, zeros, DISK_PAGE) != 0)
+            disk_fill(&n->disk, at, area + at, DISK_PAGE);
+    n->incarnation = incarnation;
+    free(area);
+}
+
+// An empty brick for each slot, as pmsd makes it before it reports the slot as zeroed.
+static void format_bricks(struct sim *sim)
+{
     for (unsigned i = 0; i < sim->n_nodes; i++) {
         struct node *n = &sim->nodes[i];
-        struct pms_dp_init init;
 
         if (n->slot < 0)
             continue;
         disk_init(&n->disk, n, PMS_BRICK_DATA_OFFSET + sim->size_bytes);
-        raft_dp_init(sim, n, &init);
-        PMS_CHECK(pms_dp_brick_format(area, sim->cluster_uuid, &init, sim->incarnation[n->slot], false) == 0);
-        for (uint32_t at = 0; at < PMS_BRICK_DATA_OFFSET; at += DISK_PAGE)
-            if (memcmp(area + at, zeros, DISK_PAGE) != 0)
-                disk_fill(&n->disk, at, area + at, DISK_PAGE);
+        sim_format_brick(sim, n, sim->incarnation[n->slot], false);
     }
-    free(area);
 }
 
 static void build(struct sim *sim)

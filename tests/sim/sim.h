@@ -57,6 +57,8 @@ struct sim {
 
 /* Runs one seed from beginning to end; true: nothing was violated, else verdict tells what was. */
 bool sim_run(struct sim *sim, uint64_t seed, bool verbose);
+// Writes a new brick's metadata. all_dirty: nothing is known of its data.
+void sim_format_brick(struct sim *sim, struct node *n, uint64_t incarnation, bool all_dirty);
 // Notes the first violation; the run ends after the current event.
 __attribute__((format(printf, 2, 3))) void sim_violation(struct sim *sim, const char *fmt, ...);
 
