@@ -39,10 +39,10 @@ struct pms_local {
     struct pms_app *app;
     struct pms_array_info info; // as last applied; stays when the array is gone from the state
     bool in_state;
-    int slot;                               // ours, -1: none (any more)
-    char path[PMS_BRICK_PATH_MAX + 1];      // of our brick
-    bool replaced;                          // the slot got a new place here: what is at path goes first
-    char path_next[PMS_BRICK_PATH_MAX + 1]; // then
+    int slot;                              // ours, -1: none (any more)
+    char path[PMS_LOOP_PATH_MAX + 1];      // of our brick
+    bool replaced;                         // the slot got a new place here: what is at path goes first
+    char path_next[PMS_LOOP_PATH_MAX + 1]; // then
 
     enum pms_brick_step brick;
     int brick_err; // why the last step failed, 0: it did not

@@ -85,8 +85,11 @@ static int run_dir_make(struct pms_app *app)
     return 0;
 }
 
-static int mkdir_once(const char *dir)
+// A brick's path is this folder, the array's name and ".brick".
+static int brick_dir_make(const char *dir)
 {
+    if (strlen(dir) + 1 + PMS_NAME_MAX + strlen(".brick") > PMS_LOOP_PATH_MAX)
+        return -ENAMETOOLONG;
     return mkdir(dir, 0700) == 0 || errno == EEXIST ? 0 : -errno;
 }
 
@@ -99,7 +102,7 @@ static int app_init(struct pms_app *app)
         pms_log(PMS_LOG_ERROR, "%s", why);
         return rv;
     }
-    rv = mkdir_once(app->opt.brick_dir);
+    rv = brick_dir_make(app->opt.brick_dir);
     if (rv != 0) {
         pms_log(PMS_LOG_ERROR, "the brick directory %s cannot be made: %s", app->opt.brick_dir,
                 strerror(-rv));

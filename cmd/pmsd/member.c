@@ -23,6 +23,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+void pms_node_save(struct pms_app *app)
+{
+    int rv = pms_node_file_save(app->opt.state_dir, &app->node);
+
+    if (rv != 0)
+        pms_log(PMS_LOG_WARN, "node.json could not be written: %s", pms_err_text(rv));
+}
+
 // ---- The state machine's driver ----
 
 static void on_applied(struct pms_app *app)
@@ -111,6 +119,10 @@ static void on_caught_up(void *data)
 
     pms_log(PMS_LOG_INFO, "the cluster state is up to date");
     app->caught_up = true;
+    if (!app->node.settled) {
+        app->node.settled = true;
+        pms_node_save(app);
+    }
     pms_locals_live(app);
     pms_app_kick(app);
 }
@@ -202,6 +214,13 @@ static int raft_start(struct pms_app *app, bool bootstrap, char *why, size_t why
     int rv;
 
     pms_node_dir_log(app->opt.state_dir, dir, sizeof(dir));
+    // A voter that forgot its votes could give them twice.
+    if (app->node.settled && !pms_node_dir_has_log(app->opt.state_dir))
+        return failed(
+            why, why_len, PMS_ECORRUPT,
+            "Raft's log in %s is gone, and this node must not go on without it under its old id: empty %s, "
+            "start pmsd and join the cluster again with a new token",
+            dir, app->opt.state_dir);
     rv = pms_raft_open(app->loop, &config, &app->raft);
     if (rv != 0)
         return failed(why, why_len, rv, "Raft's log in %s cannot be used", dir);

@@ -13,6 +13,9 @@ int pms_member_start(struct pms_app *app, bool bootstrap, char *why, size_t why_
 // Targets down first, then everything else; cb runs when the phase is IDLE again (at once if it is already).
 void pms_member_stop(struct pms_app *app, void (*cb)(struct pms_app *app));
 
+// Writes node.json; a failure is logged only.
+void pms_node_save(struct pms_app *app);
+
 // Goes on with a stop; called after each change.
 void pms_member_stop_step(struct pms_app *app);
 

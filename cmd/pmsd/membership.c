@@ -232,14 +232,10 @@ void pms_members_note_addresses(struct pms_app *app)
     struct sockaddr_storage addr;
     struct pms_node_info node;
     bool changed = false;
-    int rv;
 
     for (size_t c = 0; pms_state_node_next(app->state, &c, &node);)
         if (node.id != app->node.id && pms_addr_parse(node.addr, PMS_PORT_NODE, &addr) == 0)
             changed |= pms_node_file_peer(&app->node, node.id, &addr);
-    if (!changed)
-        return;
-    rv = pms_node_file_save(app->opt.state_dir, &app->node);
-    if (rv != 0)
-        pms_log(PMS_LOG_WARN, "node.json could not be written: %s", pms_err_text(rv));
+    if (changed)
+        pms_node_save(app);
 }

@@ -53,6 +53,7 @@ int pms_node_file_save(const char *dir, const struct pms_node_file *node)
         pms_json_set_str(root, "name", node->name);
         pms_json_set_str(root, "addr", pms_addr_format(&node->addr, addr));
         pms_json_set_bool(root, "witness", node->witness);
+        pms_json_set_bool(root, "settled", node->settled);
         json_object_set_new(root, "peers", peers_to_json(node));
     }
     text = pms_json_dump_compact(root);
@@ -99,6 +100,7 @@ static bool node_parse(const json_t *root, struct pms_node_file *node)
         return false;
     strcpy(node->name, name);
     node->witness = pms_json_bool(root, "witness", false);
+    node->settled = pms_json_bool(root, "settled", false);
     return pms_uuid_parse(pms_json_str(root, "cluster", ""), &node->cluster) == 0 &&
            pms_hex_parse(pms_json_str(root, "key", ""), node->key, sizeof(node->key)) == 0 &&
            pms_addr_parse(pms_json_str(root, "addr", ""), PMS_PORT_NODE, &node->addr) == 0 &&
@@ -255,6 +257,22 @@ int pms_node_dir_open(const char *dir, struct pms_node_file *node, int *lock_fd,
         *lock_fd = -1;
     }
     return rv;
+}
+
+bool pms_node_dir_has_log(const char *dir)
+{
+    char path[4096];
+    struct dirent *e;
+    bool found = false;
+    DIR *d;
+
+    pms_node_dir_log(dir, path, sizeof(path));
+    d = opendir(path);
+    while (d != NULL && !found && (e = readdir(d)) != NULL)
+        found = e->d_name[0] != '.';
+    if (d != NULL)
+        closedir(d);
+    return found;
 }
 
 int pms_node_dir_wipe_log(const char *dir)

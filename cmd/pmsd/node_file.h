@@ -29,6 +29,7 @@ struct pms_node_file {
     char name[PMS_NAME_MAX + 1];
     struct sockaddr_storage addr; // where we listen
     bool witness;
+    bool settled;     // has been up to date once: without its log it must not go on under this id
     unsigned n_peers; // other nodes, former ones too (the latest known address of each)
     struct pms_node_peer peers[PMS_NODE_PEERS_MAX];
 };
@@ -46,6 +47,9 @@ bool pms_node_file_peer(struct pms_node_file *node, uint64_t id, const struct so
 
 // Removes Raft's log (the folder "log" in dir). 0 or -errno; 0 too if there is none.
 int pms_node_dir_wipe_log(const char *dir);
+
+// Is there a log at all?
+bool pms_node_dir_has_log(const char *dir);
 
 // "dir/log" into out.
 void pms_node_dir_log(const char *dir, char *out, size_t len);
