@@ -319,7 +319,7 @@ static int listen_unix(const char *path)
         return -errno;
     unlink(path);
     mask = umask(0177);
-    rv = bind(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0 && listen(fd, 64) == 0 ? fd : -errno;
+    rv = bind(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0 && listen(fd, 512) == 0 ? fd : -errno;
     umask(mask);
     if (rv < 0)
         close(fd);
