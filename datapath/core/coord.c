@@ -129,6 +129,7 @@ static void start(struct pms_dp *dp, struct cop *c)
         start_write(dp, c);
         break;
     case COP_READ:
+        c->probe = dp_primary_probe(dp);
         dp_disk(dp, PMS_DP_DISK_READ, dp_dreq_new(dp, DREQ_COP, c), PMS_BRICK_DATA_OFFSET + c->offset,
                 c->length, pms_iobuf_ref(c->op->buf), 0);
         break;
@@ -145,8 +146,8 @@ static bool done(const struct pms_dp *dp, const struct cop *c)
 {
     if (c->state != COP_ACTIVE || c->kind == COP_COPY)
         return false;
-    if (c->kind == COP_READ && !c->read_done)
-        return false;
+    if (c->kind == COP_READ)
+        return c->read_done && dp_primary_probed(dp, c->probe);
     if (c->kind == COP_WRITE) {
         uint8_t must = dp_primary_must(dp) | (c->sent & dp_repair_active(dp));
 

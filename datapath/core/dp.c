@@ -35,6 +35,7 @@ const char *pms_mutant_name(int m)
         [PMS_MUTANT_FLOOR_VOLATILE] = "floor-volatile",
         [PMS_MUTANT_READ_INFLIGHT] = "read-inflight",
         [PMS_MUTANT_LEASE_IGNORED] = "lease-ignored",
+        [PMS_MUTANT_CLOCK_STOP_IGNORED] = "clock-stop-ignored",
         [PMS_MUTANT_DIRTY_FORGOTTEN] = "dirty-forgotten",
         [PMS_MUTANT_OWN_MAP] = "own-map",
         [PMS_MUTANT_CLEAR_EARLY] = "clear-early",
@@ -476,8 +477,7 @@ static void on_answer(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f
         return;
     if (f->status != PMS_FRAME_OK) {
         dp_primary_refused(dp, slot, f);
-        dp_repair_link_down(dp,
-                            slot); /* its jobs begin again, in the next epoch if it is stale that was said */
+        dp_repair_refused(dp, slot);
         return;
     }
     if (f->type == PMS_FRAME_SUMS_ACK)

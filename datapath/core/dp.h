@@ -59,6 +59,8 @@ struct pms_dp_init {
     uint64_t size_bytes;   /* of the array */
     uint32_t region_bytes; /* power of two, multiple of 8192 (a region has 16 chunks of at least 512 bytes) */
     uint64_t boot_id;      /* random, fresh for each create: tells this run from any other */
+    bool probe_reads; /* a read waits for heartbeats sent after it arrived, instead of for the lease: this
+                         host's clock may stop unnoticed, as a paused virtual machine's does (I3) */
     struct pms_dp_timing timing;
 };
 
@@ -198,15 +200,16 @@ enum pms_mutant {
     PMS_MUTANT_UNFLUSHED_ACK,   /* replica acknowledges before the flush */
     PMS_MUTANT_FLOOR_VOLATILE,  /* promise answered before the floor is durable */
     PMS_MUTANT_READ_INFLIGHT,   /* a read does not wait for an overlapping write (R1) */
-    PMS_MUTANT_LEASE_IGNORED,   /* reads without lease */
-    PMS_MUTANT_DIRTY_FORGOTTEN, /* data written before its region is marked durably */
-    PMS_MUTANT_OWN_MAP,         /* resync copies only the source's map */
-    PMS_MUTANT_CLEAR_EARLY,     /* clears dirty regions although a slot is stale */
-    PMS_MUTANT_ADMIT_NO_UNION,  /* while an admit is unknown the new slot is not waited for (R3) */
-    PMS_MUTANT_SAME_EPOCH,      /* a restarted primary serves its old epoch again (R2) */
-    PMS_MUTANT_NO_DRAIN,        /* promise returned while local writes are in flight (R5) */
-    PMS_MUTANT_KEEP_ALL,        /* takeover keeps slots that did not promise */
-    PMS_MUTANT_COPY_UNLOCKED,   /* a resync copy is not ordered against writes */
+    PMS_MUTANT_CLOCK_STOP_IGNORED, /* reads under the lease although the clock may stop */
+    PMS_MUTANT_LEASE_IGNORED,      /* reads without lease */
+    PMS_MUTANT_DIRTY_FORGOTTEN,    /* data written before its region is marked durably */
+    PMS_MUTANT_OWN_MAP,            /* resync copies only the source's map */
+    PMS_MUTANT_CLEAR_EARLY,        /* clears dirty regions although a slot is stale */
+    PMS_MUTANT_ADMIT_NO_UNION,     /* while an admit is unknown the new slot is not waited for (R3) */
+    PMS_MUTANT_SAME_EPOCH,         /* a restarted primary serves its old epoch again (R2) */
+    PMS_MUTANT_NO_DRAIN,           /* promise returned while local writes are in flight (R5) */
+    PMS_MUTANT_KEEP_ALL,           /* takeover keeps slots that did not promise */
+    PMS_MUTANT_COPY_UNLOCKED,      /* a resync copy is not ordered against writes */
     PMS_MUTANT_END
 };
 extern int pms_mutant;

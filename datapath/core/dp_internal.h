@@ -89,6 +89,7 @@ struct cop {
     uint8_t acked;    /* COP_WRITE: slots that have it stable */
     uint8_t sent;     /* COP_WRITE: slots in resync that it went to as well, and that it waits for */
     bool read_done;
+    uint64_t probe;       /* COP_READ: the heartbeats that must be answered before it may be */
     struct pms_dp_op *op; /* the client's; NULL for COP_COPY */
     struct job *job;
 };
@@ -170,6 +171,9 @@ struct pms_dp {
     uint64_t higher_floor; /* highest floor seen above conf.epoch: refresh (R8) */
     uint64_t tenure_since, tenure_epoch;
     uint64_t lease_until[PMS_SLOTS_MAX], last_ack[PMS_SLOTS_MAX];
+    uint64_t hb_sent;                 /* sequence of the last heartbeats */
+    uint64_t hb_acked[PMS_SLOTS_MAX]; /* the highest one that the slot answered with OK */
+    bool probe_wanted;                /* a read waits for heartbeats that are not sent yet */
     uint64_t next_hb, next_clear;
     uint64_t last_tick, smooth_since; /* a pause of this node is not held against the others */
     struct pms_list cops;
@@ -264,6 +268,8 @@ void dp_primary_hb_ack(struct pms_dp *dp, uint8_t slot, const struct pms_frame *
 void dp_primary_refused(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f);
 uint8_t dp_primary_must(const struct pms_dp *dp);
 bool dp_primary_leased(const struct pms_dp *dp);
+uint64_t dp_primary_probe(struct pms_dp *dp);
+bool dp_primary_probed(const struct pms_dp *dp, uint64_t probe);
 
 /* coord.c */
 void dp_coord_submit(struct pms_dp *dp, struct pms_dp_op *op);
@@ -290,6 +296,7 @@ void dp_repair_read_done(struct pms_dp *dp, struct job *j);
 void dp_repair_locked(struct pms_dp *dp, struct job *j);
 void dp_repair_end(struct pms_dp *dp, uint8_t slot, uint32_t retry_ms);
 void dp_repair_link_down(struct pms_dp *dp, uint8_t slot);
+void dp_repair_refused(struct pms_dp *dp, uint8_t slot);
 void dp_repair_stop(struct pms_dp *dp);
 bool dp_repair_pump(struct pms_dp *dp);
 bool dp_repair_unsettled(const struct pms_dp *dp, uint64_t offset, uint32_t length);

@@ -47,6 +47,65 @@ bool dp_primary_leased(const struct pms_dp *dp)
     return true;
 }
 
+/* Heartbeats to be answered by every other slot that a read needs (I3). */
+static uint8_t probe_need(const struct pms_dp *dp)
+{
+    return (dp->conf.in_sync | dp->admitting) & (uint8_t)~BIT(dp->self);
+}
+
+static bool probe_answered(const struct pms_dp *dp, uint64_t seq)
+{
+    for (uint8_t s = 0; s < dp->conf.n_slots; s++)
+        if ((probe_need(dp) & BIT(s)) && dp->hb_acked[s] < seq)
+            return false;
+    return true;
+}
+
+static void heartbeats(struct pms_dp *dp)
+{
+    uint8_t to =
+        (dp->conf.in_sync | dp->admitting | dp_repair_active(dp)) & dp->link_up & (uint8_t)~BIT(dp->self);
+
+    if (dp->now < dp->next_hb || !dp->epoch_active)
+        return;
+    dp->next_hb = dp->now + MS(dp->init.timing.heartbeat);
+    dp->hb_sent = ++dp->seq;
+    dp->probe_wanted = false;
+    for (uint8_t s = 0; s < dp->conf.n_slots; s++) {
+        if (!(to & BIT(s)))
+            continue;
+        struct pms_frame f = dp_frame(dp, PMS_FRAME_HB, s);
+
+        f.seq = dp->hb_sent;
+        f.arg = dp->now;
+        f.arg2 = (dp->conf.in_sync & BIT(s)) ? dp->conf.incarnation[s] : 0;
+        f.length = dp->init.timing.promise;
+        dp_send(dp, s, &f, NULL, 0);
+    }
+}
+
+/* A read arrived: which heartbeats must be answered first? Those to be sent next; one round is under way at a
+ * time, so that reads share them. */
+uint64_t dp_primary_probe(struct pms_dp *dp)
+{
+    if (!dp->init.probe_reads || probe_need(dp) == 0)
+        return 0;
+    if (!probe_answered(dp, dp->hb_sent)) {
+        dp->probe_wanted = true;
+        return dp->hb_sent + 1;
+    }
+    dp->next_hb = dp->now;
+    heartbeats(dp);
+    return dp->hb_sent;
+}
+
+bool dp_primary_probed(const struct pms_dp *dp, uint64_t probe)
+{
+    if (!dp->init.probe_reads || PMS_MUTANT(CLOCK_STOP_IGNORED))
+        return dp_primary_leased(dp);
+    return probe_answered(dp, probe);
+}
+
 void dp_primary_begin_epoch(struct pms_dp *dp)
 {
     dp->epoch_active = false;
@@ -69,6 +128,7 @@ void dp_primary_start(struct pms_dp *dp, const uint8_t *settle_bits)
     memcpy(dp->seen, dp->brick.bits_mem, dp_bits_bytes(dp));
     for (uint8_t s = 0; s < dp->conf.n_slots; s++) {
         dp->lease_until[s] = 0;
+        dp->hb_acked[s] = 0;
         dp->last_ack[s] = dp->now;
         if (settle_bits != NULL && (others(dp) & BIT(s)) && !PMS_MUTANT(NO_SETTLE))
             dp_repair_settle(dp, s, settle_bits);
@@ -129,8 +189,14 @@ void dp_primary_hb_ack(struct pms_dp *dp, uint8_t slot, const struct pms_frame *
         return;
     if (until > dp->lease_until[slot])
         dp->lease_until[slot] = until;
+    if (f->seq > dp->hb_acked[slot])
+        dp->hb_acked[slot] = f->seq;
     dp->last_ack[slot] = dp->now;
     dp->recheck_done = true;
+    if (dp->probe_wanted && probe_answered(dp, dp->hb_sent)) {
+        dp->next_hb = dp->now;
+        heartbeats(dp);
+    }
 }
 
 /* Any request of ours was refused. */
@@ -152,27 +218,6 @@ void dp_primary_refused(struct pms_dp *dp, uint8_t slot, const struct pms_frame 
         break;
     default:
         break;
-    }
-}
-
-static void heartbeats(struct pms_dp *dp)
-{
-    uint8_t to =
-        (dp->conf.in_sync | dp->admitting | dp_repair_active(dp)) & dp->link_up & (uint8_t)~BIT(dp->self);
-
-    if (dp->now < dp->next_hb || !dp->epoch_active)
-        return;
-    dp->next_hb = dp->now + MS(dp->init.timing.heartbeat);
-    for (uint8_t s = 0; s < dp->conf.n_slots; s++) {
-        if (!(to & BIT(s)))
-            continue;
-        struct pms_frame f = dp_frame(dp, PMS_FRAME_HB, s);
-
-        f.seq = ++dp->seq;
-        f.arg = dp->now;
-        f.arg2 = (dp->conf.in_sync & BIT(s)) ? dp->conf.incarnation[s] : 0;
-        f.length = dp->init.timing.promise;
-        dp_send(dp, s, &f, NULL, 0);
     }
 }
 

@@ -17,6 +17,7 @@
 
 #define JOBS_SETTLE 8
 #define JOBS_RESYNC 2
+#define REFUSED_MS  50
 
 static void job_free(struct pms_dp *dp, struct job *j)
 {
@@ -56,6 +57,7 @@ void dp_repair_settle(struct pms_dp *dp, uint8_t slot, const uint8_t *bits)
     s->left = s->total = count(dp, bits);
     s->kind = s->left > 0 ? SESS_SETTLE : SESS_NONE;
     s->cursor = 0;
+    s->retry_at = 0;
 }
 
 void dp_repair_map(struct pms_dp *dp, uint8_t slot)
@@ -116,6 +118,14 @@ void dp_repair_link_down(struct pms_dp *dp, uint8_t slot)
     jobs_end(dp, slot);
     if (dp->sess[slot].kind != SESS_SETTLE && dp->sess[slot].kind != SESS_NONE)
         dp_repair_end(dp, slot, 0);
+}
+
+/* The slot refused a write or a checksum. Its jobs begin again a little later: by then a new epoch is
+ * applied, or the slot is ejected. Not at once, or each refusal of many would begin as many requests anew. */
+void dp_repair_refused(struct pms_dp *dp, uint8_t slot)
+{
+    dp_repair_link_down(dp, slot);
+    dp->sess[slot].retry_at = dp->now + MS(REFUSED_MS);
 }
 
 void dp_repair_stop(struct pms_dp *dp)
@@ -394,7 +404,8 @@ bool dp_repair_pump(struct pms_dp *dp)
         struct sess *s = &dp->sess[slot];
         uint32_t max = s->kind == SESS_SETTLE ? JOBS_SETTLE : JOBS_RESYNC, region;
 
-        if ((s->kind != SESS_SETTLE && s->kind != SESS_RESYNC) || !(dp->link_up & BIT(slot)))
+        if ((s->kind != SESS_SETTLE && s->kind != SESS_RESYNC) || !(dp->link_up & BIT(slot)) ||
+            dp->now < s->retry_at)
             continue;
         while (s->jobs < max && next_region(dp, slot, &region)) {
             job_start(dp, slot, region);
