@@ -65,7 +65,7 @@ static void test_proc_when_it_ends_then_status_is_told(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); // no zombie
 }
 
-static void test_proc_when_exec_fails_then_error_and_no_child(void **state)
+__attribute__((unused)) static void test_proc_when_exec_fails_then_error_and_no_child(void **state)
 {
     char *argv[] = {(char[]){"x"}, NULL};
     struct pms_proc_conf conf = {.exe = "/nonexistent/x", .argv = argv, .output_fd = -1};
@@ -109,8 +109,15 @@ static void test_proc_when_started_then_it_has_exactly_the_given(void **state)
     close(out[1]);
     uv_run(&loop, UV_RUN_DEFAULT);
     assert_true(read(out[0], text, sizeof(text) - 1) > 0);
-    assert_string_equal(text, "/dev/null\n/dev/zero\n/dev/full\n5\n"
-                              "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+    unsigned long long blocked = 1, ignored = 1;
+    char *signals = strstr(text, "SigBlk:");
+    assert_non_null(signals);
+    assert_int_equal(sscanf(signals, "SigBlk: %llx SigIgn: %llx", &blocked, &ignored), 2);
+    *signals = '\0';
+    assert_string_equal(text, "/dev/null\n/dev/zero\n/dev/full\n5\n");
+    assert_true(blocked == 0);
+    // 32 and 33 are the C library's own: nobody can set them, so they stay as whoever started us left them.
+    assert_true((ignored & ~(3ull << 31)) == 0);
     for (int i = 0; i < 2; i++) {
         close(fds[i]);
         close(stray[i]);
@@ -153,7 +160,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_proc_when_it_ends_then_status_is_told),
+#ifndef __SANITIZE_THREAD__ // it makes a fork of the vfork, and the child's error cannot reach the parent
         cmocka_unit_test(test_proc_when_exec_fails_then_error_and_no_child),
+#endif
         cmocka_unit_test(test_proc_when_started_then_it_has_exactly_the_given),
         cmocka_unit_test(test_proc_when_closed_early_then_reaped_without_callback),
     };
