@@ -137,7 +137,8 @@ bool check_history(struct check_op *ops, size_t n, char *why, size_t why_len)
     bool ok = true;
 
     PMS_CHECK(clusters != NULL);
-    qsort(ops, n, sizeof *ops, by_sector_and_value);
+    if (n > 0)
+        qsort(ops, n, sizeof *ops, by_sector_and_value);
     for (size_t i = 0; ok && i < n;) {
         uint32_t sector = ops[i].sector;
         size_t count = 0;
