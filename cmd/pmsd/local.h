@@ -71,6 +71,8 @@ struct pms_local {
     int at_err;
     uint64_t takeovers, holds; // of the address, for want of a lease
 
+    uint64_t up_ns, up_index; // when the target came up last, and the state's index then
+    bool swept;               // sessions that did not come back since are orphans by now
     struct pms_orphan orphans[PMS_SESSIONS_MAX];
     unsigned n_orphans;
 };

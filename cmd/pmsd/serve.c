@@ -56,6 +56,11 @@ static void on_state(void *arg, enum pms_at_state state, int err)
     if (state != a->at_state || err != a->at_err)
         pms_log(err == 0 ? PMS_LOG_INFO : PMS_LOG_WARN, "array %s: target %s%s%s", a->info.name,
                 pms_at_state_name(state), err != 0 ? ": " : "", err != 0 ? pms_err_text(err) : "");
+    if (state == PMS_AT_SERVING && a->at_state != PMS_AT_SERVING && a->at_state != PMS_AT_HELD) {
+        a->up_ns = pms_clock_boot_ns();
+        a->up_index = pms_state_index(a->app->state);
+        a->swept = false;
+    }
     a->at_state = state;
     a->at_err = err;
     pms_app_kick(a->app);

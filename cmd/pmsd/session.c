@@ -14,6 +14,7 @@
 #define LOGIN_MS  20000 // an initiator waits about as long
 #define CLOSED_MS 20000
 #define EXPIRE_MS 2000
+#define SWEEP_NS  10000000000ull
 
 static const json_t *sessions_of(const struct pms_local *a)
 {
@@ -94,28 +95,53 @@ static void on_closed_recorded(void *data, int err, const char *text, const json
         pms_log(PMS_LOG_WARN, "the end of a session was not recorded: %s", text);
 }
 
+// login: the index of the login whose connection it was; a later login of the session is not meant.
+static void closed_propose(struct pms_local *a, uint64_t tsih, uint64_t login, const char *reason)
+{
+    json_t *cmd = pms_command_new("session_closed");
+
+    pms_json_set_id(cmd, "array", a->info.id);
+    pms_json_set_u64(cmd, "tsih", tsih);
+    pms_json_set_u64(cmd, "login", login);
+    pms_json_set_str(cmd, "reason", reason);
+    pms_command_propose(a->app, cmd, CLOSED_MS, 0, on_closed_recorded, NULL);
+}
+
 void pms_local_on_closed(void *arg, const struct pms_session_rec *rec, enum pms_session_end how)
 {
     struct pms_local *a = arg;
-    const json_t *list = sessions_of(a), *session = NULL;
+    const json_t *session;
     uint64_t tsih = 0, login = 0;
-    json_t *cmd;
     size_t i;
 
     if (how == PMS_SESSION_MOVED || !pms_local_is_primary(a))
         return;
-    json_array_foreach (list, i, session) {
-        if (pms_json_u64(session, "tsih", &tsih) == 0 && tsih == rec->tsih)
-            break;
+    json_array_foreach (sessions_of(a), i, session) {
+        if (pms_json_u64(session, "tsih", &tsih) == 0 && tsih == rec->tsih &&
+            pms_json_u64(session, "login", &login) == 0) {
+            closed_propose(a, tsih, login, how == PMS_SESSION_LOGOUT ? "logout" : "connection lost");
+            return;
+        }
     }
-    if (i == json_array_size(list) || pms_json_u64(session, "login", &login) != 0)
+}
+
+// Nobody told of the connections that ended with an earlier target, here or on another node. Who has not
+// logged in again SWEEP_NS after this one came up has no connection.
+static void sweep(struct pms_local *a, uint64_t now_ns)
+{
+    const json_t *session;
+    size_t i;
+
+    if (a->swept || a->at_state != PMS_AT_SERVING || now_ns - a->up_ns < SWEEP_NS)
         return;
-    cmd = pms_command_new("session_closed");
-    pms_json_set_id(cmd, "array", a->info.id);
-    pms_json_set_u64(cmd, "tsih", tsih);
-    pms_json_set_u64(cmd, "login", login);
-    pms_json_set_str(cmd, "reason", how == PMS_SESSION_LOGOUT ? "logout" : "connection lost");
-    pms_command_propose(a->app, cmd, CLOSED_MS, 0, on_closed_recorded, NULL);
+    a->swept = true;
+    json_array_foreach (sessions_of(a), i, session) {
+        uint64_t tsih = 0, login = 0;
+
+        if (pms_json_bool(session, "connected", false) && pms_json_u64(session, "tsih", &tsih) == 0 &&
+            pms_json_u64(session, "login", &login) == 0 && login <= a->up_index)
+            closed_propose(a, tsih, login, "not back");
+    }
 }
 
 void pms_local_session_gone(struct pms_local *a, uint16_t tsih)
@@ -169,6 +195,7 @@ void pms_local_sessions_tick(struct pms_local *a, uint64_t now_ns)
         a->n_orphans = 0;
         return;
     }
+    sweep(a, now_ns);
     for (unsigned k = 0; k < a->n_orphans; k++)
         a->orphans[k].seen = false;
     json_array_foreach (sessions_of(a), i, session) {
