@@ -48,9 +48,9 @@ static int call_failed(const struct pms_ctl *ctl, int err)
 {
     if (err == -ENOENT || err == -ECONNREFUSED)
         fprintf(stderr,
-                "pmsctl: pmsd does not run here (nobody listens on %s): start it with `systemctl start "
-                "pmsd`, or by "
-                "hand with `pmsd`; another socket is named by --socket or PMS_SOCKET\n",
+                "pmsctl: pmsd does not run here (nobody listens on %s): start it as root with `pmsd` (see "
+                "pmsd --help); another "
+                "socket is named by --socket or PMS_SOCKET\n",
                 ctl->client.socket);
     else if (err == -EACCES || err == -EPERM)
         fprintf(stderr, "pmsctl: no permission for %s: run it as root\n", ctl->client.socket);

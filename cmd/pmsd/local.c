@@ -279,14 +279,15 @@ static void step_towards_gone(struct pms_local *a)
 
 void pms_local_step(struct pms_local *a)
 {
-    if (pms_clock_boot_ns() < a->retry_ns)
-        return;
-    if (wants_brick(a))
-        step_towards_open(a);
-    else
-        step_towards_gone(a);
-    if (wants_brick(a))
+    bool may_try = pms_clock_boot_ns() >= a->retry_ns; // after a failure: not at once again
+
+    if (wants_brick(a)) {
+        if (may_try)
+            step_towards_open(a);
         pms_local_serve(a);
+    } else if (may_try || a->brick == PMS_BRICK_OPEN) {
+        step_towards_gone(a);
+    }
 }
 
 // ---- From the data loop ----

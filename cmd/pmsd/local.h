@@ -120,8 +120,8 @@ int pms_local_handover(struct pms_local *a, uint8_t slot, pms_handover_cb cb, vo
 
 // ---- serve.c ----
 
-// Starts or stops the target as the state and the data loop want it. True: it is down and closed.
-bool pms_local_serve(struct pms_local *a);
+// Starts or stops the target as the state and the data loop want it.
+void pms_local_serve(struct pms_local *a);
 // The target must go (array closed, node stopping); true once it is down and closed.
 bool pms_local_unserve(struct pms_local *a);
 void pms_local_serve_event(struct pms_local *a, const struct pms_loop_event *ev);

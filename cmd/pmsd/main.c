@@ -177,6 +177,8 @@ int main(int argc, char **argv)
     if (app_init(&app) != 0)
         return 1;
     handles_init(&app);
+    if (geteuid() != 0)
+        pms_log(PMS_LOG_WARN, "not running as root: portal addresses and targets will not work");
     pms_log(PMS_LOG_INFO, "pmsd %s, node id %s", PMS_VERSION, pms_log_hexid(app.node.id));
     member_begin(&app);
     uv_run(app.loop, UV_RUN_DEFAULT);

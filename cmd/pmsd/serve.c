@@ -149,15 +149,15 @@ static void hold_if_unleased(struct pms_local *a)
     pms_at_address_hold(a->at, a->at_held);
 }
 
-bool pms_local_serve(struct pms_local *a)
+void pms_local_serve(struct pms_local *a)
 {
     ring_released_if_asked(a);
     if (a->brick != PMS_BRICK_OPEN)
-        return false;
-    if (a->at == NULL)
+        return;
+    if (a->at == NULL && pms_clock_boot_ns() >= a->retry_ns)
         target_open(a);
     if (a->at == NULL)
-        return false;
+        return;
     if (!pms_local_is_primary(a))
         target_down(a, "another node is primary");
     else if (a->fenced)
@@ -170,7 +170,6 @@ bool pms_local_serve(struct pms_local *a)
     } else if (a->at_wanted) {
         hold_if_unleased(a);
     }
-    return false;
 }
 
 bool pms_local_unserve(struct pms_local *a)
