@@ -468,7 +468,7 @@ struct attempt *client_attempt(const struct sim *sim, uint64_t value)
 // An attempt without an answer ends with the retry that followed it, or when another session was served.
 static uint64_t attempt_end(const struct attempt *a)
 {
-    uint64_t end = a->end < a->fenced ? a->end : a->fenced;
+    uint64_t end = a->end != CHECK_NEVER ? a->end : a->fenced;
 
     for (const struct attempt *t = a->next_try; t != NULL && a->end == CHECK_NEVER; t = t->next_try)
         if (t->end < end)

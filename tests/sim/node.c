@@ -307,6 +307,7 @@ void node_crash(struct sim *sim, struct node *n, bool power)
         story(sim, "%s %s", n->name, power ? "loses power" : "is killed");
         n->up = false;
         n->paused = false;
+        n->clock_stopped_at = 0;
         n->life++;
         while ((l = pms_list_pop(&n->parked)) != NULL) {
             struct sim_event *ev = pms_list_entry(l, struct sim_event, link);
@@ -343,7 +344,10 @@ void node_pause(struct sim *sim, struct node *n, uint64_t for_ns)
 {
     if (!n->up || n->paused)
         return;
-    story(sim, "%s is stopped for %llu ms", n->name, (unsigned long long)(for_ns / SIM_MS));
+    if (sim->plan.clocks_stop && world_chance(&sim->world, 2, 3))
+        n->clock_stopped_at = node_clock(sim, n);
+    story(sim, "%s is stopped for %llu ms%s", n->name, (unsigned long long)(for_ns / SIM_MS),
+          n->clock_stopped_at != 0 ? " with its clock" : "");
     n->paused = true;
     n->paused_until = sim->world.now + for_ns;
     world_call(&sim->world, for_ns, on_pause_end, (uint64_t)n->index);
@@ -356,6 +360,9 @@ void node_resume(struct sim *sim, struct node *n)
     if (!n->up || !n->paused)
         return;
     story(sim, "%s goes on", n->name);
+    if (n->clock_stopped_at != 0)
+        n->clock_offset -= node_clock(sim, n) - n->clock_stopped_at;
+    n->clock_stopped_at = 0;
     n->paused = false;
     while ((l = pms_list_pop(&n->parked)) != NULL)
         node_deliver(sim, pms_list_entry(l, struct sim_event, link));

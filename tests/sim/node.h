@@ -24,6 +24,7 @@ struct node {
     uint32_t life;
     struct pms_list parked; // events for a stopped process, in order
     uint64_t paused_until;
+    uint64_t clock_stopped_at; // own clock, ns; 0: it runs
 
     uint64_t clock_offset; // ns
     int64_t clock_ppm;

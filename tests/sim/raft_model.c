@@ -459,6 +459,7 @@ void raft_dp_init(const struct sim *sim, const struct node *n, struct pms_dp_ini
         .self_slot = (uint8_t)n->slot,
         .size_bytes = sim->size_bytes,
         .region_bytes = sim->region_bytes,
+        .probe_reads = sim->plan.probe_reads,
         .timing = pms_dp_timing_default,
     };
     out->timing.clear_idle = sim->plan.clear_idle_ms;

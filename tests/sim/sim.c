@@ -87,6 +87,8 @@ static void draw_plan(struct sim *sim)
         p->abandons = 50 + (unsigned)world_below(w, 51);
         p->sectors_max = 1 + (unsigned)world_below(w, 3);
     }
+    p->clocks_stop = world_chance(w, 1, 4);
+    p->probe_reads = p->clocks_stop || world_chance(w, 1, 6);
     p->duration_ms = (unsigned)world_range(w, 3000, 15000);
     sim->region_bytes = 8192;
     sim->size_bytes = (uint64_t)regions * sim->region_bytes;

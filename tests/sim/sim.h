@@ -27,6 +27,8 @@ struct plan {
     unsigned abandons; // percent of unanswered writes that are never sent again: their initiator died
     unsigned move_ms;  // mean time until the hot spots move
     unsigned clear_idle_ms;
+    bool probe_reads;
+    bool clocks_stop;     // while a node is stopped, as in a paused virtual machine
     unsigned duration_ms; // of the time with faults
 };
 
