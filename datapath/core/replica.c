@@ -476,8 +476,8 @@ static bool parked_deliver(struct pms_dp *dp)
 {
     bool any = false;
 
-    while (!pms_list_empty(&dp->rep.parked)) {
-        struct parked *k = pms_list_entry(dp->rep.parked.next, struct parked, link);
+    pms_list_for_each_safe (p, &dp->rep.parked) {
+        struct parked *k = pms_list_entry(p, struct parked, link);
 
         if (k->f.epoch < dp->brick.mem.floor) {
             if (ack_of[k->f.type] != 0)
