@@ -29,7 +29,8 @@ struct pms_app {
     int lock_fd;
     struct pms_tgtd_paths tgtd_paths;
     char run_dir[128];
-    bool hypervisor; // this machine is virtual: its clock may stop
+    bool hypervisor;  // this machine is virtual: its clock may stop
+    bool probe_reads; // reads wait for an answer of the other copies instead of relying on the clock
     int exit_status;
     int quit_stage; // quit.c's; 0: not quitting
     uint64_t quit_deadline_ns;

@@ -100,6 +100,7 @@ static void brick_describe(const struct pms_local *a, struct pms_loop_brick *b)
     b->init.self_slot = (uint8_t)a->slot;
     b->init.size_bytes = a->info.size_bytes;
     b->init.region_bytes = a->info.region_bytes;
+    b->init.probe_reads = a->app->probe_reads;
     b->init.timing = pms_dp_timing_default;
     b->init.timing.heartbeat = (uint32_t)pms_state_setting(st, PMS_SET_HEARTBEAT_MS);
     b->init.timing.promise = (uint32_t)pms_state_setting(st, PMS_SET_PROMISE_MS);

@@ -114,6 +114,8 @@ static int app_init(struct pms_app *app)
     pms_list_init(&app->commands);
     app->command_client = pms_id_random();
     app->hypervisor = hypervisor_detect();
+    app->probe_reads =
+        app->opt.read_mode == PMS_READ_PROBE || (app->opt.read_mode == PMS_READ_AUTO && app->hypervisor);
     rv = pms_http_open(app, app->opt.socket, &app->http);
     if (rv != 0) {
         pms_log(PMS_LOG_ERROR, "the local socket %s cannot be opened: %s", app->opt.socket, strerror(-rv));

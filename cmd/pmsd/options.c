@@ -7,6 +7,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char help[] =
     "usage: pmsd [OPTIONS]\n"
@@ -18,6 +19,11 @@ static const char help[] =
     "  --socket S      the local API (default $PMS_SOCKET or /run/pms/pmsd.sock)\n"
     "  --plugin-dir D  folder with bs_pms.so (default: beside this program)\n"
     "  --tgtd P        the tgtd program (default: beside this program)\n"
+    "  --read-mode M   auto, probe or lease (default auto). lease: reads are answered under the promises of\n"
+    "                  the other copies; wrong if this machine's clock may stop, as a paused virtual "
+    "machine's\n"
+    "                  does. probe: each waits for an answer of the others. auto: probe in a virtual "
+    "machine\n"
     "  --log-level L   debug, info, warn or error (default info)\n"
     "  --version       prints the version\n"
     "  --help          prints this\n"
@@ -25,7 +31,21 @@ static const char help[] =
     "Exit status: 0 stopped by SIGTERM or SIGINT, 1 failed (the last line of the log says why), 2 wrong "
     "usage.\n";
 
-enum { OPT_STATE = 256, OPT_BRICK, OPT_SOCKET, OPT_PLUGIN, OPT_TGTD, OPT_LEVEL, OPT_VERSION };
+enum { OPT_STATE = 256, OPT_BRICK, OPT_SOCKET, OPT_PLUGIN, OPT_TGTD, OPT_LEVEL, OPT_READ_MODE, OPT_VERSION };
+
+static int read_mode_parse(const char *text, enum pms_read_mode *mode)
+{
+    static const char *const names[] = {"auto", "probe", "lease"};
+
+    for (unsigned i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *mode = (enum pms_read_mode)i;
+            return 0;
+        }
+    }
+    fprintf(stderr, "pmsd: --read-mode is auto, probe or lease, not %s\n", text);
+    return PMS_EUSAGE;
+}
 
 int pms_options_parse(int argc, char **argv, struct pms_options *opt)
 {
@@ -36,6 +56,7 @@ int pms_options_parse(int argc, char **argv, struct pms_options *opt)
         {"plugin-dir", required_argument, NULL, OPT_PLUGIN},
         {"tgtd", required_argument, NULL, OPT_TGTD},
         {"log-level", required_argument, NULL, OPT_LEVEL},
+        {"read-mode", required_argument, NULL, OPT_READ_MODE},
         {"version", no_argument, NULL, OPT_VERSION},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -70,6 +91,10 @@ int pms_options_parse(int argc, char **argv, struct pms_options *opt)
                 fprintf(stderr, "pmsd: --log-level is debug, info, warn or error, not %s\n", optarg);
                 return PMS_EUSAGE;
             }
+            break;
+        case OPT_READ_MODE:
+            if (read_mode_parse(optarg, &opt->read_mode) != 0)
+                return PMS_EUSAGE;
             break;
         case OPT_VERSION:
             printf("pmsd %s\n", PMS_VERSION);

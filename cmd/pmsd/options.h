@@ -5,6 +5,13 @@
 
 #include "base/log.h"
 
+// How a primary makes sure that a read is not outdated (design, I3).
+enum pms_read_mode {
+    PMS_READ_AUTO,  // probe in a virtual machine, else lease
+    PMS_READ_PROBE, // by heartbeats sent after the read arrived: right even if this machine's clock stops
+    PMS_READ_LEASE, // by promises held: faster, and right as long as the clock runs
+};
+
 struct pms_options {
     const char *state_dir;  // node.json and Raft's log
     const char *brick_dir;  // default place of bricks
@@ -12,6 +19,7 @@ struct pms_options {
     const char *plugin_dir; // NULL: beside this program
     const char *tgtd;       // NULL: beside this program
     enum pms_log_level log_level;
+    enum pms_read_mode read_mode;
 };
 
 // 0: go on. 1: --help or --version was answered on stdout. PMS_EUSAGE: said on stderr.

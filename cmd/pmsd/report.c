@@ -76,6 +76,7 @@ json_t *pms_report_make(struct pms_app *app)
     char text[PMS_ID_TEXT_SIZE];
 
     pms_json_set_bool(root, "hypervisor", app->hypervisor);
+    pms_json_set_bool(root, "probe_reads", app->probe_reads);
     pms_list_for_each (it, &app->arrays) {
         const struct pms_local *a = pms_list_entry(it, struct pms_local, link);
 

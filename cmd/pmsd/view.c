@@ -240,11 +240,12 @@ static json_t *warnings(const struct pms_app *app, const struct pms_gather *g)
         array_warnings(list, app, g, &info);
     for (unsigned i = 0; i < g->n_nodes; i++) {
         data += g->nodes[i].info.witness ? 0 : 1;
-        if (!g->nodes[i].info.witness && pms_json_bool(g->nodes[i].report, "hypervisor", false))
+        if (!g->nodes[i].info.witness && pms_json_bool(g->nodes[i].report, "hypervisor", false) &&
+            !pms_json_bool(g->nodes[i].report, "probe_reads", false))
             warn(list,
-                 "node %s runs in a virtual machine: if it is paused and goes on later, a read may be "
-                 "answered from "
-                 "before the pause; do not pause or live-migrate it while it serves",
+                 "node %s runs in a virtual machine with --read-mode lease: if it is paused and goes on "
+                 "later, a "
+                 "read may be answered from before the pause; start its pmsd with --read-mode probe",
                  g->nodes[i].info.name);
     }
     if (g->n_nodes == 2)
