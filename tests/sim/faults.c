@@ -411,6 +411,10 @@ void faults_init(struct sim *sim)
             f->weight[k] *= 5; // some kinds far more often
         f->weights += f->weight[k];
     }
+    if (sim->plan.clocks_stop) { // what such runs are for
+        f->weight[FAULT_PAUSE] += 20;
+        f->weights += 20;
+    }
     if (f->weights == 0) {
         f->weight[FAULT_KILL] = 1;
         f->weights = 1;
