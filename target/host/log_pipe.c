@@ -20,14 +20,24 @@ struct pms_log_pipe {
     uv_poll_t poll;
     int fd;
     char name[NAME_BYTES_MAX];
+    const char *const *expected;
     char line[LINE_BYTES_MAX];
     size_t len;
 };
 
+// Expected lines are for who debugs; they would only alarm an operator.
+static bool is_expected(const struct pms_log_pipe *p)
+{
+    for (const char *const *e = p->expected; e != NULL && *e != NULL; e++)
+        if (memmem(p->line, p->len, *e, strlen(*e)) != NULL)
+            return true;
+    return false;
+}
+
 static void line_flush(struct pms_log_pipe *p)
 {
     if (p->len > 0)
-        pms_log(PMS_LOG_INFO, "%s: %.*s", p->name, (int)p->len, p->line);
+        pms_log(is_expected(p) ? PMS_LOG_DEBUG : PMS_LOG_INFO, "%s: %.*s", p->name, (int)p->len, p->line);
     p->len = 0;
 }
 
@@ -63,7 +73,8 @@ static void on_readable(uv_poll_t *h, int status, int events)
         uv_poll_stop(&p->poll);
 }
 
-int pms_log_pipe_open(uv_loop_t *loop, const char *name, struct pms_log_pipe **pipe_out, int *write_fd)
+int pms_log_pipe_open(uv_loop_t *loop, const char *name, const char *const *expected,
+                      struct pms_log_pipe **pipe_out, int *write_fd)
 {
     struct pms_log_pipe *p = calloc(1, sizeof(*p));
     int fds[2];
@@ -78,6 +89,7 @@ int pms_log_pipe_open(uv_loop_t *loop, const char *name, struct pms_log_pipe **p
     p->fd = fds[0];
     fcntl(p->fd, F_SETFL, O_NONBLOCK);
     snprintf(p->name, sizeof(p->name), "%s", name);
+    p->expected = expected;
     err = uv_poll_init(loop, &p->poll, p->fd);
     PMS_CHECK(err == 0);
     p->poll.data = p;

@@ -7,9 +7,11 @@
 
 struct pms_log_pipe;
 
-// Makes a pipe and logs every line that comes out of it as "name: line". *write_fd is for the child; the
-// caller closes its copy after the start. 0 or -errno.
-int pms_log_pipe_open(uv_loop_t *loop, const char *name, struct pms_log_pipe **pipe, int *write_fd);
+// Makes a pipe and logs every line that comes out of it as "name: line", at level info; at level debug if it
+// contains one of the expected phrases (ended by NULL, outliving the pipe; NULL: none). *write_fd is for the
+// child; the caller closes its copy after the start. 0 or -errno.
+int pms_log_pipe_open(uv_loop_t *loop, const char *name, const char *const *expected,
+                      struct pms_log_pipe **pipe, int *write_fd);
 // Logs what is still in it, closes, frees. NULL is fine.
 void pms_log_pipe_close(struct pms_log_pipe *pipe);
 

@@ -51,6 +51,20 @@ static const struct {
 };
 #define SETUP_STEPS (sizeof(setup) / sizeof(setup[0]))
 
+// What tgtd says at every start of ours. It is given a portal that cannot be bound, so that it listens only
+// where we let it; and it may lack privileges that it does without.
+static const char *const expected_lines[] = {
+    "unable to bind server socket",
+    "failed to create/bind to portal",
+    "Failed to initialize RDMA",
+    "can't adjust oom-killer's pardon",
+    "can't adjust nr_open",
+    "use timer_fd based scheduler",
+    "use signalfd notification",
+    "device_mgmt(",
+    NULL,
+};
+
 struct pms_tgtd {
     uv_loop_t *loop;
     uv_timer_t timer; // knocking, pinging, then the deadline of stop
@@ -333,7 +347,7 @@ int pms_tgtd_start(uv_loop_t *loop, struct pms_guard *guard, const struct pms_tg
     snprintf(log_name, sizeof(log_name), "tgtd %s", conf->name);
     t->started_ns = pms_clock_boot_ns();
 
-    err = pms_log_pipe_open(loop, log_name, &t->log, &output_fd);
+    err = pms_log_pipe_open(loop, log_name, expected_lines, &t->log, &output_fd);
     if (err)
         goto out;
     err = spawn(t, paths, conf, ipc_base, output_fd);
