@@ -32,6 +32,10 @@ struct world {
     struct pms_dp *dp[SLOTS];
     uint8_t *disk[SLOTS];
     bool fail_disk[SLOTS];
+    bool hold_disk[SLOTS]; /* requests are kept in held instead */
+    struct pms_dp_action held[SLOTS][64];
+    int n_held[SLOTS];
+    int answers[PMS_FRAME_TYPE_END]; /* frames sent, by type */
     struct pms_dp_conf conf;
     struct msg queue[QUEUE_MAX];
     int n;
@@ -111,6 +115,15 @@ static void on_disk(struct world *w, int slot, const struct pms_dp_action *a)
     pms_dp_disk_done(w->dp[slot], w->now, a->disk.tag, w->fail_disk[slot] ? -5 : 0);
 }
 
+/* The disk goes on: what it was asked meanwhile is done, in order. */
+static void release_disk(struct world *w, int slot)
+{
+    w->hold_disk[slot] = false;
+    for (int i = 0; i < w->n_held[slot]; i++)
+        on_disk(w, slot, &w->held[slot][i]);
+    w->n_held[slot] = 0;
+}
+
 static void on_propose(struct world *w, const struct pms_dp_action *a)
 {
     w->proposals++;
@@ -147,10 +160,14 @@ static bool act(struct world *w, int slot)
         return false;
     switch (a.type) {
     case PMS_DP_ACT_DISK:
-        on_disk(w, slot, &a);
+        if (w->hold_disk[slot])
+            w->held[slot][w->n_held[slot]++] = a;
+        else
+            on_disk(w, slot, &a);
         break;
     case PMS_DP_ACT_SEND:
         PMS_CHECK(w->n < QUEUE_MAX);
+        w->answers[a.send.frame.type]++;
         w->writes_on_wire += a.send.frame.type == PMS_FRAME_WRITE;
         w->queue[w->n++] =
             (struct msg){slot, (int)(a.send.node - 100), a.send.conn != 0, a.send.frame, arrived(&a)};
@@ -442,6 +459,76 @@ static void test_op_when_out_of_range_then_refused_at_once(void **state)
     tear_down(&w);
 }
 
+/* A frame as slot 0's candidate or primary would send it, straight to slot 1. */
+static void tell(struct world *w, uint8_t type, uint64_t epoch, uint64_t seq, struct pms_iobuf *buf)
+{
+    struct pms_frame f = {.type = type,
+                          .from_slot = 0,
+                          .to_slot = 1,
+                          .cluster = 7,
+                          .array = 2,
+                          .epoch = epoch,
+                          .seq = seq,
+                          .arg2 = 501};
+
+    if (buf != NULL) {
+        f.length = f.payload_len = buf->len;
+        f.payload_sum = pms_frame_sum(buf->data, buf->len);
+    }
+    assert_int_equal(pms_dp_frame(w->dp[1], w->now, 100, 9, &f, buf), 0);
+    settle_queue(w);
+}
+
+static void test_promise_when_its_floor_is_not_durable_then_not_answered(void **state)
+{
+    struct world w;
+
+    (void)state;
+    set_up(&w);
+    join(&w, 1);
+    run(&w, 400); /* the quiet after its start is over (R4) */
+    w.hold_disk[1] = true;
+    tell(&w, PMS_FRAME_PROMISE, 2, 1, NULL);
+    assert_int_equal(w.answers[PMS_FRAME_PROMISE_ACK], 0);
+    release_disk(&w, 1);
+    settle_queue(&w);
+    assert_int_equal(w.answers[PMS_FRAME_PROMISE_ACK], 1);
+    tear_down(&w);
+}
+
+static void test_promise_when_an_older_write_is_at_work_then_waits_for_it_and_its_flush(void **state)
+{
+    struct world w;
+    struct pms_iobuf *b = pms_iobuf_create(512);
+
+    (void)state;
+    memset(b->data, 1, 512);
+    set_up(&w);
+    join(&w, 1);
+    tell(&w, PMS_FRAME_WRITE, 1, 1, b); /* marks the region, so that the next one goes straight to the disk */
+    assert_int_equal(w.answers[PMS_FRAME_WRITE_ACK], 1);
+    run(&w, 400);
+    w.hold_disk[1] = true;
+    tell(&w, PMS_FRAME_WRITE, 1, 2, b);
+    assert_int_equal(w.n_held[1], 1);
+
+    struct pms_dp_action write = w.held[1][0];
+    w.n_held[1] = 0;
+    w.hold_disk[1] = false;
+    tell(&w, PMS_FRAME_PROMISE, 2, 3, NULL);
+    assert_int_equal(w.answers[PMS_FRAME_PROMISE_ACK], 0);
+    w.hold_disk[1] = true; /* its flush */
+    on_disk(&w, 1, &write);
+    settle_queue(&w);
+    assert_int_equal(w.answers[PMS_FRAME_PROMISE_ACK], 0);
+    release_disk(&w, 1);
+    settle_queue(&w);
+    assert_int_equal(w.answers[PMS_FRAME_WRITE_ACK], 2);
+    assert_int_equal(w.answers[PMS_FRAME_PROMISE_ACK], 1);
+    pms_iobuf_put(b);
+    tear_down(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +540,8 @@ int main(void)
         cmocka_unit_test(test_primary_when_its_own_disk_fails_then_the_other_takes_over),
         cmocka_unit_test(test_all_when_restarted_then_the_primary_takes_over_from_itself_with_both),
         cmocka_unit_test(test_op_when_out_of_range_then_refused_at_once),
+        cmocka_unit_test(test_promise_when_its_floor_is_not_durable_then_not_answered),
+        cmocka_unit_test(test_promise_when_an_older_write_is_at_work_then_waits_for_it_and_its_flush),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
