@@ -118,6 +118,17 @@ static void leave_step(struct pms_task *task)
     }
 }
 
+// The node that leaves hears of it by being struck, and then it is done.
+static void leave_stopping(struct pms_task *task)
+{
+    struct leave_task *l = (struct leave_task *)task;
+    struct pms_node_info node;
+
+    if (l->self && task->stage == LEAVE_REMOVE &&
+        pms_state_node_get_by_name(task->app->state, l->name, &node) != 0)
+        leave_done(l);
+}
+
 void pms_leave_route(struct pms_req *req)
 {
     struct pms_app *app = pms_req_app(req);
@@ -131,4 +142,5 @@ void pms_leave_route(struct pms_req *req)
     l = pms_task_start(app, req, "cluster leave", sizeof(*l), LEAVE_MS, leave_step, NULL);
     strcpy(l->name, name);
     l->self = strcmp(name, app->node.name) == 0;
+    l->task.stopping = leave_stopping;
 }

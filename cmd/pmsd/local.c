@@ -320,7 +320,9 @@ static void on_deleted(struct pms_local *a, const struct pms_loop_event *ev)
 {
     // What is not ours stays where it is; it is not in the way of forgetting the array, nor is a broken disk
     // in the way of its replacement.
-    if (ev->status == 0 || ev->status == PMS_EIDENTITY || ev->status == PMS_EREFUSED || a->replaced) {
+    bool foreign = ev->status == PMS_EIDENTITY || ev->status == PMS_EREFUSED || ev->status == PMS_ECORRUPT;
+
+    if (ev->status == 0 || foreign || a->replaced) {
         if (ev->status != 0)
             pms_log(PMS_LOG_WARN, "array %s: %s is left alone: %s", a->info.name, a->path,
                     pms_err_text(ev->status));

@@ -157,6 +157,8 @@ void pms_tasks_end(struct pms_app *app)
     pms_list_for_each_safe (it, &app->tasks) {
         struct pms_task *task = pms_list_entry(it, struct pms_task, link);
 
+        if (task->stopping != NULL && !task->ended)
+            task->stopping(task);
         pms_task_fail(task, PMS_ESHUTDOWN, "pmsd is leaving the cluster or stopping");
         task_free_if_over(task);
     }

@@ -20,6 +20,8 @@ struct pms_task {
     void (*deinit)(struct pms_task *task);
     // The time is up; NULL: the task fails with -ETIMEDOUT. Runs once.
     void (*timeout)(struct pms_task *task);
+    // pmsd leaves the cluster or stops: may finish the task; what it does not finish fails. May be NULL.
+    void (*stopping)(struct pms_task *task);
     int stage; // the task's own
     uint64_t started_ns;
     uint64_t deadline_ns;

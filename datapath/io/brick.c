@@ -3,6 +3,7 @@
 #include "datapath/io/brick.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
@@ -344,9 +345,12 @@ static int file_create(struct creation *c, uint64_t incarnation, bool all_dirty)
     char tmp[PATH_MAX];
     int fd, rc;
 
-    if ((size_t)snprintf(tmp, sizeof tmp, "%s" NEW_SUFFIX, c->id->path) >= sizeof tmp)
+    /* The array's random id is in the name: what lies there is the rest of an attempt of ours and of nobody
+     * else. */
+    if ((size_t)snprintf(tmp, sizeof tmp, "%s.%016" PRIx64 NEW_SUFFIX, c->id->path, c->id->init->array) >=
+        sizeof tmp)
         return -ENAMETOOLONG;
-    fd = open(tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    fd = open(tmp, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -456,12 +460,16 @@ int pms_brick_delete(const struct pms_brick_id *id)
 {
     uint64_t bytes = 0, incarnation = 0;
     bool device = false;
-    int fd = -1, rc = open_locked(id->path, 0, NULL, &fd);
+    struct stat st;
+    int fd = -1, rc;
 
-    if (rc == -ENOENT)
-        return 0;
+    if (stat(id->path, &st) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+    if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+        return PMS_EREFUSED; /* a folder, say: no brick of anybody */
+    rc = open_locked(id->path, 0, NULL, &fd);
     if (rc != 0)
-        return rc;
+        return rc == -ENOENT ? 0 : rc;
     rc = size_get(fd, &device, &bytes);
     if (rc == 0)
         rc = fd_check(fd, id, &incarnation);

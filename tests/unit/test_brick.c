@@ -50,13 +50,19 @@ static int setup(void **state)
     return 0;
 }
 
+/* Where a creation works until it is done. */
+static void new_path(const struct fixture *x, char *out, size_t size)
+{
+    snprintf(out, size, "%s.%016llx.new", x->path, (unsigned long long)x->id.init->array);
+}
+
 static int teardown(void **state)
 {
     struct fixture *x = *state;
     char other[128];
 
     unlink(x->path);
-    snprintf(other, sizeof other, "%s.new", x->path);
+    new_path(x, other, sizeof other);
     unlink(other);
     if (rmdir(x->dir) != 0)
         return -1; /* something was left behind */
@@ -135,11 +141,55 @@ static void test_brick_when_a_creation_crashed_before_then_it_starts_over(void *
     struct fixture *x = *state;
     char left[128];
 
-    snprintf(left, sizeof left, "%s.new", x->path);
+    new_path(x, left, sizeof left);
     file_write(left, 5u << 20, 12345, "half a brick");
     create(x);
     assert_int_equal(access(left, F_OK), -1);
     assert_int_equal(try_open(x), 0);
+}
+
+static void test_brick_when_files_of_others_lie_beside_it_then_they_stay(void **state)
+{
+    struct fixture *x = *state;
+    char beside[128], back[8] = "";
+    int fd;
+
+    snprintf(beside, sizeof beside, "%s.new", x->path);
+    file_write(beside, 4096, 0, "theirs");
+    create(x);
+    fd = open(beside, O_RDONLY);
+    assert_int_equal(pread(fd, back, 6, 0), 6);
+    assert_string_equal(back, "theirs");
+    close(fd);
+    unlink(beside);
+    assert_int_equal(try_open(x), 0);
+}
+
+static void test_brick_when_a_link_lies_where_it_is_made_then_not_followed(void **state)
+{
+    struct fixture *x = *state;
+    char at[128], target[128];
+
+    new_path(x, at, sizeof at);
+    snprintf(target, sizeof target, "%s/theirs", x->dir);
+    file_write(target, 4096, 0, "theirs");
+    assert_int_equal(symlink(target, at), 0);
+    assert_int_equal(pms_brick_create(&x->id, 77, false, NULL, NULL, NULL, &x->there), -ELOOP);
+
+    struct stat st;
+    assert_int_equal(stat(target, &st), 0);
+    assert_int_equal(st.st_size, 4096);
+    unlink(target);
+}
+
+static void test_brick_when_a_folder_is_at_its_path_then_refused_and_left_alone(void **state)
+{
+    struct fixture *x = *state;
+
+    assert_int_equal(mkdir(x->path, 0700), 0);
+    assert_int_not_equal(pms_brick_create(&x->id, 77, false, NULL, NULL, NULL, &x->there), 0);
+    assert_int_equal(pms_brick_delete(&x->id), PMS_EREFUSED);
+    assert_int_equal(rmdir(x->path), 0);
 }
 
 static void test_brick_when_the_file_is_foreign_then_it_is_refused_and_unharmed(void **state)
@@ -346,6 +396,9 @@ int main(void)
         TEST(test_brick_when_created_then_it_is_preallocated_zero_and_opens),
         TEST(test_brick_when_created_again_then_it_is_found),
         TEST(test_brick_when_a_creation_crashed_before_then_it_starts_over),
+        TEST(test_brick_when_files_of_others_lie_beside_it_then_they_stay),
+        TEST(test_brick_when_a_link_lies_where_it_is_made_then_not_followed),
+        TEST(test_brick_when_a_folder_is_at_its_path_then_refused_and_left_alone),
         TEST(test_brick_when_the_file_is_foreign_then_it_is_refused_and_unharmed),
         TEST(test_brick_when_the_file_is_short_or_empty_then_it_is_refused),
         TEST(test_brick_when_it_belongs_elsewhere_then_its_identity_is_refused),
