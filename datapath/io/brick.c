@@ -432,7 +432,9 @@ int pms_brick_create(const struct pms_brick_id *id, uint64_t incarnation, bool a
     c.chunk = aligned_alloc(PMS_BLOCK_BYTES, CHUNK_BYTES);
     if (c.chunk == NULL)
         return -ENOMEM;
-    if (stat(id->path, &st) == 0)
+    if (stat(id->path, &st) == 0 && S_ISDIR(st.st_mode))
+        rc = -EISDIR;
+    else if (stat(id->path, &st) == 0)
         rc = existing_create(&c, incarnation, all_dirty, incarnation_there);
     else
         rc = errno == ENOENT ? file_create(&c, incarnation, all_dirty) : -errno;

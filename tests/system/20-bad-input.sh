@@ -49,6 +49,15 @@ assert_refused 2 'help|usage' "${devcluster[@]}" ctl 1 array
 assert_refused 2 'help|usage|unknown' "${devcluster[@]}" ctl 1 frobnicate
 assert_refused 2 'help|usage|unknown|option' "${devcluster[@]}" ctl 1 array list --frobnicate
 assert_refused 1 'already|member|cluster' "${devcluster[@]}" ctl 1 cluster init --name other --node n1 --addr 10.77.0.11
+mkdir "$work/folder"
+echo theirs >"$work/file.new" # beside the brick that is made, named as a careless programmer would name his own
+two=(--level raid1 --size 64M --nodes n1,n2 --portal 10.77.0.101/24)
+assert_refused 1 'directory' "${create[@]}" folder "${two[@]}" --brick "n1=$work/folder"
+"${create[@]}" beside "${two[@]}" --brick "n1=$work/file" || fail "name and portal of a refused array are not free again"
+assert_eq "a file beside a brick" "$(cat "$work/file.new")" theirs
+ctl 1 array delete beside || fail "the array cannot be deleted"
+gone() { [ "$(ctl 1 array list -o json | jq length)" = 1 ] && [ ! -e "$work/file" ]; }
+wait_until 10 gone || fail "an array or its brick is still there: $(ctl 1 array list)"
 assert_eq "the nodes afterwards" "$(ctl 1 node list -o json | jq -Sc .)" "$nodes"
 assert_eq "the arrays afterwards" "$(ctl 1 array list -o json | jq -Sc .)" "$arrays"
 

@@ -187,7 +187,7 @@ static void test_brick_when_a_folder_is_at_its_path_then_refused_and_left_alone(
     struct fixture *x = *state;
 
     assert_int_equal(mkdir(x->path, 0700), 0);
-    assert_int_not_equal(pms_brick_create(&x->id, 77, false, NULL, NULL, NULL, &x->there), 0);
+    assert_int_equal(pms_brick_create(&x->id, 77, false, NULL, NULL, NULL, &x->there), -EISDIR);
     assert_int_equal(pms_brick_delete(&x->id), PMS_EREFUSED);
     assert_int_equal(rmdir(x->path), 0);
 }
