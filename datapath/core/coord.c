@@ -91,8 +91,6 @@ static void touch(struct pms_dp *dp, const struct cop *c)
 
 static void send_write(struct pms_dp *dp, const struct cop *c, uint8_t slots)
 {
-    uint8_t known = dp->conf.in_sync;
-
     if (slots & BIT(dp->self))
         dp_replica_write_local(dp, c);
     for (uint8_t s = 0; s < dp->conf.n_slots; s++) {
@@ -103,7 +101,7 @@ static void send_write(struct pms_dp *dp, const struct cop *c, uint8_t slots)
         f.seq = c->seq;
         f.offset = c->offset;
         f.length = f.payload_len = c->length;
-        f.arg2 = (known & BIT(s)) ? dp->conf.incarnation[s] : dp->sess[s].incarnation;
+        f.arg2 = dp_incarnation(dp, s);
         dp_send(dp, s, &f, c->op->buf, 0);
     }
 }

@@ -207,6 +207,13 @@ bool dp_self_in_sync(const struct pms_dp *dp)
     return (dp->conf.in_sync & BIT(dp->self)) && dp->conf.incarnation[dp->self] == dp->brick.mem.incarnation;
 }
 
+/* Every request but MAP, which asks for it, names the incarnation that it is meant for: a brick may be
+ * replaced at any time. */
+uint64_t dp_incarnation(const struct pms_dp *dp, uint8_t slot)
+{
+    return (dp->conf.in_sync & BIT(slot)) ? dp->conf.incarnation[slot] : dp->sess[slot].incarnation;
+}
+
 void dp_stepdown(struct pms_dp *dp)
 {
     bool was = dp_is_primary(dp);

@@ -203,6 +203,8 @@ void dp_propose(struct pms_dp *dp, enum pms_dp_transition kind, uint8_t primary,
                 const uint64_t *incarnation);
 bool dp_is_primary(const struct pms_dp *dp);
 bool dp_self_in_sync(const struct pms_dp *dp);
+uint64_t dp_incarnation(const struct pms_dp *dp,
+                        uint8_t slot); /* that the primary believes the slot to have */
 void dp_stepdown(struct pms_dp *dp);
 static inline bool bit_get(const uint8_t *b, uint32_t i)
 {

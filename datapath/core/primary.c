@@ -78,7 +78,7 @@ static void heartbeats(struct pms_dp *dp)
 
         f.seq = dp->hb_sent;
         f.arg = dp->now;
-        f.arg2 = (dp->conf.in_sync & BIT(s)) ? dp->conf.incarnation[s] : 0;
+        f.arg2 = dp_incarnation(dp, s);
         f.length = dp->init.timing.promise;
         dp_send(dp, s, &f, NULL, 0);
     }
@@ -269,7 +269,8 @@ static void propose_admit(struct pms_dp *dp, uint8_t slots)
 static void want(struct pms_dp *dp)
 {
     uint8_t eject = to_eject(dp), admit = 0;
-    bool unknown = dp->admitting != 0 && dp->now >= dp->admit_since + MS(UNKNOWN_MAX_MS);
+    bool unknown = dp->admitting != 0 && (dp->now >= dp->admit_since + MS(UNKNOWN_MAX_MS) ||
+                                          (dp->admitting & (uint8_t)~dp_repair_active(dp)) != 0);
 
     if (dp->starting || dp->conf.epoch == 0)
         return;
@@ -323,6 +324,7 @@ static void clear_idle(struct pms_dp *dp)
         struct pms_frame f = dp_frame(dp, PMS_FRAME_CLEAR, s);
 
         f.seq = ++dp->seq;
+        f.arg2 = dp_incarnation(dp, s);
         f.payload_len = n * 4;
         dp_send(dp, s, &f, list, 0);
     }

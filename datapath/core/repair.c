@@ -214,6 +214,7 @@ void dp_repair_locked(struct pms_dp *dp, struct job *j)
     f.offset = j->offset;
     f.length = j->length;
     f.arg = dp->chunk_bytes;
+    f.arg2 = dp_incarnation(dp, j->slot);
     dp_send(dp, j->slot, &f, NULL, 0);
     j->data = pms_iobuf_create(j->length);
     dp_disk(dp, PMS_DP_DISK_READ, dp_dreq_new(dp, DREQ_JOB, j), PMS_BRICK_DATA_OFFSET + j->offset, j->length,
@@ -251,7 +252,7 @@ static void send_copy(struct pms_dp *dp, struct job *j, uint32_t first, uint32_t
     f.seq = ++dp->seq;
     f.offset = j->offset + at;
     f.length = f.payload_len = len;
-    f.arg2 = j->settle ? dp->conf.incarnation[j->slot] : dp->sess[j->slot].incarnation;
+    f.arg2 = dp_incarnation(dp, j->slot);
     j->writes[first] = f.seq;
     j->writes_out++;
     dp->sess[j->slot].sent_bytes += len;

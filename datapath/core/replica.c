@@ -147,7 +147,7 @@ static void on_hb(struct pms_dp *dp, uint64_t node, uint64_t conn, const struct 
     struct replica *r = &dp->rep;
     uint64_t until = dp->now + MS(f->length);
 
-    if (f->arg2 != 0 && f->arg2 != dp->brick.mem.incarnation) {
+    if (f->arg2 != dp->brick.mem.incarnation) {
         dp_answer(dp, node, conn, f, PMS_FRAME_HB_ACK, PMS_FRAME_INCARNATION, NULL);
         return;
     }
@@ -180,6 +180,8 @@ static struct rop *rop_new(struct pms_dp *dp, enum rop_kind kind, uint64_t node,
 
 static void on_clear(struct pms_dp *dp, const struct pms_frame *f, const struct pms_iobuf *buf)
 {
+    if (f->arg2 != dp->brick.mem.incarnation)
+        return; /* meant for the brick that was here before: this one's marks say what it lacks */
     for (uint32_t i = 0; i + 4 <= f->payload_len; i += 4) {
         uint32_t region;
         bool busy = false;
@@ -220,13 +222,16 @@ static void on_gated(struct pms_dp *dp, uint64_t node, uint64_t conn, const stru
         on_hb(dp, node, conn, f);
         break;
     case PMS_FRAME_WRITE:
-        if (f->arg2 != 0 && f->arg2 != dp->brick.mem.incarnation)
+        if (f->arg2 != dp->brick.mem.incarnation)
             dp_answer(dp, node, conn, f, PMS_FRAME_WRITE_ACK, PMS_FRAME_INCARNATION, NULL);
         else
             rop_new(dp, ROP_WRITE, node, conn, f, buf);
         break;
     case PMS_FRAME_SUMS:
-        rop_new(dp, ROP_SUMS, node, conn, f, NULL);
+        if (f->arg2 != dp->brick.mem.incarnation)
+            dp_answer(dp, node, conn, f, PMS_FRAME_SUMS_ACK, PMS_FRAME_INCARNATION, NULL);
+        else
+            rop_new(dp, ROP_SUMS, node, conn, f, NULL);
         break;
     case PMS_FRAME_CLEAR:
         on_clear(dp, f, buf);

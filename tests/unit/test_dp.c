@@ -529,6 +529,35 @@ static void test_promise_when_an_older_write_is_at_work_then_waits_for_it_and_it
     tear_down(&w);
 }
 
+static void test_clear_when_meant_for_another_incarnation_then_the_marks_stay(void **state)
+{
+    struct world w;
+    struct pms_iobuf *b = pms_iobuf_create(512), *list = pms_iobuf_create(4);
+    struct pms_frame f = {.type = PMS_FRAME_CLEAR,
+                          .to_slot = 1,
+                          .cluster = 7,
+                          .array = 2,
+                          .epoch = 1,
+                          .payload_len = 4,
+                          .arg2 = 999};
+
+    (void)state;
+    memset(b->data, 1, 512);
+    memset(list->data, 0, 4);
+    set_up(&w);
+    join(&w, 1);
+    tell(&w, PMS_FRAME_WRITE, 1, 1, b);
+    assert_int_equal(status(&w, 1).dirty_regions, 1);
+    assert_int_equal(pms_dp_frame(w.dp[1], w.now, 100, 9, &f, list), 0);
+    assert_int_equal(status(&w, 1).dirty_regions, 1);
+    f.arg2 = 501;
+    assert_int_equal(pms_dp_frame(w.dp[1], w.now, 100, 9, &f, list), 0);
+    assert_int_equal(status(&w, 1).dirty_regions, 0);
+    pms_iobuf_put(b);
+    pms_iobuf_put(list);
+    tear_down(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -540,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_primary_when_its_own_disk_fails_then_the_other_takes_over),
         cmocka_unit_test(test_all_when_restarted_then_the_primary_takes_over_from_itself_with_both),
         cmocka_unit_test(test_op_when_out_of_range_then_refused_at_once),
+        cmocka_unit_test(test_clear_when_meant_for_another_incarnation_then_the_marks_stay),
         cmocka_unit_test(test_promise_when_its_floor_is_not_durable_then_not_answered),
         cmocka_unit_test(test_promise_when_an_older_write_is_at_work_then_waits_for_it_and_its_flush),
     };
