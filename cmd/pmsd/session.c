@@ -81,7 +81,8 @@ void pms_local_on_login(void *arg, uint64_t login_id, const struct pms_session_r
     json_decref(session);
     pms_json_set_id(cmd, "array", a->info.id);
     pms_json_set_id(cmd, "node", a->app->node.id);
-    pms_command_propose(a->app, cmd, LOGIN_MS, 0, on_login_recorded, l);
+    // Applied here too before the answer leaves: the end of this very session must find it.
+    pms_command_propose(a->app, cmd, LOGIN_MS, PMS_COMMAND_HERE, on_login_recorded, l);
 }
 
 // ---- Closed ----
