@@ -11,7 +11,7 @@ say "the leader is ${leader:-unknown}, the primary n$(primary_of disk)"
 [ "n$(primary_of disk)" != "$leader" ] || ctl 1 array handover disk || fail "handover refused"
 
 iqn=$(ctl 1 array show disk -o json | jq -r .iqn)
-out=$(dc client timeout 120 python3 "$root/tests/system/drop-sessions.py" 10.77.0.100 3260 "$iqn" 400) ||
+out=$(dc client timeout 120 python3 "$root/tests/system/drop-sessions.py" 10.77.0.100 3260 "$iqn" 600) ||
     fail "the target stopped answering: $out"
 say "$out"
 assert_eq "logins" "$out" "logins=400 refused=0"
