@@ -11,18 +11,18 @@
  * back. The same object code runs in pmsd and in the simulator. Not thread-safe: one thread owns a dp.
  *
  * What the driver owes:
- *  - Disk: a READ or WRITE is reported by pms_dp_disk_done when it is done. Disk writes may be reordered and
- * may be lost or torn until a FLUSH that was issued after their completion has completed. Offsets are
- * absolute in the brick.
- *  - Brick: before it reads the metadata for pms_dp_create it locks the brick (no I/O of an earlier life is
- * in flight any more) and flushes it, so that everything read later, metadata and data, is stable.
+ *  - Disk: a READ or WRITE is reported by pms_dp_disk_done when it is done. Disk writes may be reordered and may be
+ *    lost or torn until a FLUSH that was issued after their completion has completed. Offsets are absolute in the
+ *    brick.
+ *  - Brick: before it reads the metadata for pms_dp_create it locks the brick (no I/O of an earlier life is in flight
+ *    any more) and flushes it, so that everything read later, metadata and data, is stable.
  *  - Links: each node dials each other node; requests go out on the own link and answers come back on it. A
- * link is FIFO from its link_up to its link_down; what was sent may be lost only if link_down follows. A
- * frame of an older link of the same peer is never delivered after a newer link of that peer was accepted. An
- * answer (SEND with conn != 0) goes to the accepted connection `conn` that the request came from, or is
- * dropped if that is gone.
- *  - Raft: PROPOSE is best effort and may have an unknown outcome; the only news about it is a pms_dp_conf
- * with a higher epoch. The dp proposes again by itself as long as it wants the transition.
+ * link is FIFO from its link_up to its link_down (only HB and HB_ACK may overtake others); what was sent may
+ * be lost only if link_down follows. A frame of an older link of the same peer is never delivered after a
+ * newer link of that peer was accepted. An answer (SEND with conn != 0) goes to the accepted connection
+ * `conn` that the request came from, or is dropped if that is gone.
+ *  - Raft: PROPOSE is best effort and may have an unknown outcome; the only news about it is a pms_dp_conf with a
+ *    higher epoch. The dp proposes again by itself as long as it wants the transition.
  *  - Time: pms_dp_tick at least every 10 ms.
  *  - Payload: an action that carries an iobuf gives its reference to the driver, which puts it when done.
  */

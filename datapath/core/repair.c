@@ -99,6 +99,13 @@ void dp_repair_map_ack(struct pms_dp *dp, uint8_t slot, const struct pms_frame *
     dp->next_hb = dp->now; /* its promise is needed before it can be admitted */
 }
 
+/* A wait that is longer already stays: a failed brick does not mend because a link comes back. */
+static void not_before(struct pms_dp *dp, struct sess *s, uint32_t retry_ms)
+{
+    if (s->retry_at < dp->now + MS(retry_ms))
+        s->retry_at = dp->now + MS(retry_ms);
+}
+
 /* Ends a session of whatever kind; it may begin anew after retry_ms. */
 void dp_repair_end(struct pms_dp *dp, uint8_t slot, uint32_t retry_ms)
 {
@@ -107,7 +114,7 @@ void dp_repair_end(struct pms_dp *dp, uint8_t slot, uint32_t retry_ms)
     jobs_end(dp, slot);
     s->kind = SESS_NONE;
     s->left = s->total = 0;
-    s->retry_at = dp->now + MS(retry_ms);
+    not_before(dp, s, retry_ms);
     pms_list_for_each (p, &dp->cops)
         pms_list_entry(p, struct cop, link)->sent &= (uint8_t)~BIT(slot);
     dp->recheck_done = dp->recheck_start = true;
@@ -125,7 +132,7 @@ void dp_repair_link_down(struct pms_dp *dp, uint8_t slot)
 void dp_repair_refused(struct pms_dp *dp, uint8_t slot)
 {
     dp_repair_link_down(dp, slot);
-    dp->sess[slot].retry_at = dp->now + MS(REFUSED_MS);
+    not_before(dp, &dp->sess[slot], REFUSED_MS);
 }
 
 void dp_repair_stop(struct pms_dp *dp)
@@ -310,7 +317,7 @@ bool dp_repair_write_ack(struct pms_dp *dp, uint8_t slot, uint64_t seq)
         struct job *j = pms_list_entry(p, struct job, link);
 
         for (uint32_t i = 0; j->slot == slot && i < CHUNKS_PER_REGION; i++) {
-            if (j->writes[i] != seq)
+            if (j->writes[i] != seq || seq == 0)
                 continue;
             j->writes[i] = 0;
             if (--j->writes_out == 0)
