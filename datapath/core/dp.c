@@ -43,6 +43,7 @@ const char *pms_mutant_name(int m)
         [PMS_MUTANT_SAME_EPOCH] = "same-epoch",
         [PMS_MUTANT_NO_DRAIN] = "no-drain",
         [PMS_MUTANT_KEEP_ALL] = "keep-all",
+        [PMS_MUTANT_INCARNATION_IGNORED] = "incarnation-ignored",
         [PMS_MUTANT_COPY_UNLOCKED] = "copy-unlocked",
     };
     return m >= 0 && m < PMS_MUTANT_END ? names[m] : NULL;

@@ -200,16 +200,17 @@ enum pms_mutant {
     PMS_MUTANT_UNFLUSHED_ACK,   /* replica acknowledges before the flush */
     PMS_MUTANT_FLOOR_VOLATILE,  /* promise answered before the floor is durable */
     PMS_MUTANT_READ_INFLIGHT,   /* a read does not wait for an overlapping write (R1) */
-    PMS_MUTANT_CLOCK_STOP_IGNORED, /* reads under the lease although the clock may stop */
-    PMS_MUTANT_LEASE_IGNORED,      /* reads without lease */
-    PMS_MUTANT_DIRTY_FORGOTTEN,    /* data written before its region is marked durably */
-    PMS_MUTANT_OWN_MAP,            /* resync copies only the source's map */
-    PMS_MUTANT_CLEAR_EARLY,        /* clears dirty regions although a slot is stale */
-    PMS_MUTANT_ADMIT_NO_UNION,     /* while an admit is unknown the new slot is not waited for (R3) */
-    PMS_MUTANT_SAME_EPOCH,         /* a restarted primary serves its old epoch again (R2) */
-    PMS_MUTANT_NO_DRAIN,           /* promise returned while local writes are in flight (R5) */
-    PMS_MUTANT_KEEP_ALL,           /* takeover keeps slots that did not promise */
-    PMS_MUTANT_COPY_UNLOCKED,      /* a resync copy is not ordered against writes */
+    PMS_MUTANT_CLOCK_STOP_IGNORED,  /* reads under the lease although the clock may stop */
+    PMS_MUTANT_LEASE_IGNORED,       /* reads without lease */
+    PMS_MUTANT_DIRTY_FORGOTTEN,     /* data written before its region is marked durably */
+    PMS_MUTANT_OWN_MAP,             /* resync copies only the source's map */
+    PMS_MUTANT_CLEAR_EARLY,         /* clears dirty regions although a slot is stale */
+    PMS_MUTANT_ADMIT_NO_UNION,      /* while an admit is unknown the new slot is not waited for (R3) */
+    PMS_MUTANT_SAME_EPOCH,          /* a restarted primary serves its old epoch again (R2) */
+    PMS_MUTANT_NO_DRAIN,            /* promise returned while local writes are in flight (R5) */
+    PMS_MUTANT_KEEP_ALL,            /* takeover keeps slots that did not promise */
+    PMS_MUTANT_INCARNATION_IGNORED, /* a brick obeys what was meant for the one before it (R6) */
+    PMS_MUTANT_COPY_UNLOCKED,       /* a resync copy is not ordered against writes */
     PMS_MUTANT_END
 };
 extern int pms_mutant;

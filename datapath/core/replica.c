@@ -142,12 +142,18 @@ static struct pms_iobuf *dirty_map(struct pms_dp *dp)
 }
 
 /* ---- the frames ---- */
+/* Meant for another incarnation of this slot. */
+static bool is_foreign(const struct pms_dp *dp, const struct pms_frame *f)
+{
+    return f->arg2 != dp->brick.mem.incarnation && !PMS_MUTANT(INCARNATION_IGNORED);
+}
+
 static void on_hb(struct pms_dp *dp, uint64_t node, uint64_t conn, const struct pms_frame *f)
 {
     struct replica *r = &dp->rep;
     uint64_t until = dp->now + MS(f->length);
 
-    if (f->arg2 != dp->brick.mem.incarnation) {
+    if (is_foreign(dp, f)) {
         dp_answer(dp, node, conn, f, PMS_FRAME_HB_ACK, PMS_FRAME_INCARNATION, NULL);
         return;
     }
@@ -180,7 +186,7 @@ static struct rop *rop_new(struct pms_dp *dp, enum rop_kind kind, uint64_t node,
 
 static void on_clear(struct pms_dp *dp, const struct pms_frame *f, const struct pms_iobuf *buf)
 {
-    if (f->arg2 != dp->brick.mem.incarnation)
+    if (is_foreign(dp, f))
         return; /* meant for the brick that was here before: this one's marks say what it lacks */
     for (uint32_t i = 0; i + 4 <= f->payload_len; i += 4) {
         uint32_t region;
@@ -222,13 +228,13 @@ static void on_gated(struct pms_dp *dp, uint64_t node, uint64_t conn, const stru
         on_hb(dp, node, conn, f);
         break;
     case PMS_FRAME_WRITE:
-        if (f->arg2 != dp->brick.mem.incarnation)
+        if (is_foreign(dp, f))
             dp_answer(dp, node, conn, f, PMS_FRAME_WRITE_ACK, PMS_FRAME_INCARNATION, NULL);
         else
             rop_new(dp, ROP_WRITE, node, conn, f, buf);
         break;
     case PMS_FRAME_SUMS:
-        if (f->arg2 != dp->brick.mem.incarnation)
+        if (is_foreign(dp, f))
             dp_answer(dp, node, conn, f, PMS_FRAME_SUMS_ACK, PMS_FRAME_INCARNATION, NULL);
         else
             rop_new(dp, ROP_SUMS, node, conn, f, NULL);
@@ -251,7 +257,7 @@ static uint8_t promise_verdict(struct pms_dp *dp, const struct pms_frame *f)
         return PMS_FRAME_STALE;
     if (dp->conf.epoch >= f->epoch)
         return PMS_FRAME_STALE;
-    if (f->arg2 != dp->brick.mem.incarnation)
+    if (is_foreign(dp, f))
         return PMS_FRAME_INCARNATION;
     if (dp_is_primary(dp) && dp->conf.epoch + 1 == f->epoch && dp->role != PMS_DP_DRAINED)
         return PMS_FRAME_VETO;

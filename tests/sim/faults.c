@@ -131,9 +131,27 @@ static void break_disk(struct sim *sim, struct node *n)
     world_call(&sim->world, outage(sim), on_repair, (uint64_t)n->index);
 }
 
+// Another in-sync slot than n's has the brick that the in-sync set means, and no proposal under way could make
+// n's the only one: to lose that one too would be a second loss.
+static bool has_another_copy(const struct sim *sim, const struct node *n)
+{
+    const struct pms_dp_conf *c = &sim->raft.conf;
+
+    if (sim->raft.under_way > 0)
+        return false;
+    for (int i = 0; i < SIM_NODES; i++) {
+        const struct node *o = &sim->nodes[i];
+
+        if (o != n && o->slot >= 0 && (c->in_sync >> o->slot & 1) != 0 && !o->disk.broken &&
+            o->incarnation == c->incarnation[o->slot])
+            return true;
+    }
+    return false;
+}
+
 static void replace_disk(struct sim *sim, struct node *n)
 {
-    if (n->slot < 0 || (sim->raft.conf.in_sync >> n->slot & 1) != 0)
+    if (n->slot < 0 || ((sim->raft.conf.in_sync >> n->slot & 1) != 0 && !has_another_copy(sim, n)))
         return;
     story(sim, "%s gets a blank disk", n->name);
     node_crash(sim, n, true);

@@ -23,6 +23,7 @@ struct proposal {
     const char *kind; // for the story
     int from;         // who proposes
     int leader;       // who accepted it; -1: nobody yet
+    unsigned *under_way;
 };
 
 static void conf_from(const struct pms_state *st, uint64_t array, struct pms_dp_conf *out)
@@ -145,6 +146,7 @@ static void drop_proposal(struct sim_event *ev)
 {
     struct proposal *p = pms_list_entry(ev, struct proposal, ev);
 
+    --*p->under_way;
     free(p->command);
     free(p);
 }
@@ -208,6 +210,8 @@ static void propose(struct sim *sim, struct node *n, char *command, const char *
     p->from = n->index;
     p->leader = -1;
     sim->raft.proposals++;
+    p->under_way = &sim->raft.under_way;
+    ++*p->under_way;
     world_add(w, &p->ev, world_skewed(w, 50 * SIM_US, 3 * SIM_MS));
 }
 

@@ -25,6 +25,7 @@ struct raft {
     int leader;              // -1: none
     uint64_t elect_at;
     unsigned proposals, changed; // transitions proposed, committed with success
+    unsigned under_way;          // proposals that may still be committed
 };
 
 void raft_init(struct sim *sim); // founds the cluster and creates the array
