@@ -102,11 +102,12 @@ static int run_show(struct pms_ctl *ctl, const struct pms_ctl_command *c, const 
     rv = pms_ctl_call(ctl, "GET", path, NULL, &answer);
     if (rv != PMS_EXIT_DONE)
         return rv;
-    pms_ctl_note_quorum(answer);
-    if (ctl->json)
+    if (ctl->json) {
         pms_ctl_print_json(answer);
-    else
+    } else {
+        pms_ctl_note_quorum(answer);
         show(answer);
+    }
     json_decref(answer);
     return rv;
 }
@@ -158,44 +159,54 @@ struct progress {
     char last[300];
 };
 
+// "a: brick ready, b: zeroing its brick (40 %)"
+static void bricks_text(const json_t *array, char *out, size_t len)
+{
+    const json_t *s;
+    size_t i, n = 0;
+
+    out[0] = '\0';
+    json_array_foreach (json_object_get(array, "slots"), i, s) {
+        uint64_t done = 0, total = 0;
+        char what[48] = "making its brick";
+        int k;
+
+        pms_json_u64(s, "zero_done", &done);
+        pms_json_u64(s, "zero_total", &total);
+        if (pms_json_bool(s, "zeroed", false))
+            snprintf(what, sizeof(what), "brick ready");
+        else if (!pms_json_bool(s, "answers", true))
+            snprintf(what, sizeof(what), "does not answer");
+        else if (total > 0)
+            snprintf(what, sizeof(what), "zeroing its brick (%llu %%)",
+                     (unsigned long long)(done * 100 / total));
+        k = snprintf(out + n, len - n, "%s%s: %s", i > 0 ? ", " : "", pms_json_str(s, "node", "?"), what);
+        if (k < 0 || (size_t)k >= len - n)
+            return;
+        n += (size_t)k;
+    }
+}
+
 static void on_wait(struct pms_client *client, void *data)
 {
     struct pms_client other = {.socket = client->socket};
     struct progress *p = data;
     char path[128], text[300] = "";
+    const char *phase, *primary;
     json_t *a = NULL;
-    const json_t *s;
     unsigned http = 0;
-    size_t i, n = 0;
 
     snprintf(path, sizeof(path), "/v1/arrays/%s", p->name);
     if (pms_client_call(&other, "GET", path, NULL, &http, &a) != 0)
         return;
-    if (http == 200 && strcmp(pms_json_str(a, "phase", ""), "creating") == 0) {
-        json_array_foreach (json_object_get(a, "slots"), i, s) {
-            uint64_t done = 0, total = 0;
-            int k;
-
-            pms_json_u64(s, "zero_done", &done);
-            pms_json_u64(s, "zero_total", &total);
-            k = snprintf(text + n, sizeof(text) - n, "%s%s: %s", i > 0 ? ", " : "",
-                         pms_json_str(s, "node", "?"),
-                         pms_json_bool(s, "zeroed", false) ? "brick ready" : "making its brick");
-            n += k > 0 ? (size_t)k : 0;
-            if (n >= sizeof(text))
-                break;
-            if (total > 0 && !pms_json_bool(s, "zeroed", false)) {
-                k = snprintf(text + n, sizeof(text) - n, " (%llu %%)",
-                             (unsigned long long)(done * 100 / total));
-                n += k > 0 ? (size_t)k : 0;
-            }
-            if (n >= sizeof(text))
-                break;
-        }
-    } else if (http == 200) {
-        snprintf(text, sizeof(text), "%s: waiting until node %s serves", p->name,
-                 pms_json_str(a, "primary", "?"));
-    }
+    phase = http == 200 ? pms_json_str(a, "phase", "") : "";
+    primary = pms_json_str(a, "primary", NULL);
+    if (strcmp(phase, "creating") == 0)
+        bricks_text(a, text, sizeof(text));
+    else if (strcmp(phase, "deleting") == 0)
+        snprintf(text, sizeof(text), "%s: it failed, and is being taken back", p->name);
+    else if (primary != NULL)
+        snprintf(text, sizeof(text), "%s: bricks are ready; waiting until node %s serves", p->name, primary);
     if (text[0] != '\0' && strcmp(text, p->last) != 0)
         fprintf(stderr, "%s\n", text);
     memcpy(p->last, text, sizeof(p->last));

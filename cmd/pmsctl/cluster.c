@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// pmsctl cluster and token: forming, growing and judging the cluster.
+// pmsctl cluster: forming, growing and judging the cluster.
 #include "base/json.h"
 #include "cmd/pmsctl/ctl.h"
 
@@ -80,24 +80,6 @@ static int run_leave(struct pms_ctl *ctl, const struct pms_ctl_command *c, const
     else
         printf("node %s has left the cluster; it stops serving and forgets its membership\n",
                pms_json_str(answer, "node", "?"));
-    json_decref(answer);
-    return rv;
-}
-
-static int run_token(struct pms_ctl *ctl, const struct pms_ctl_command *c, const struct pms_ctl_values *v)
-{
-    json_t *answer = NULL;
-    int rv = pms_ctl_call(ctl, "POST", "/v1/tokens", NULL, &answer);
-
-    (void)c;
-    (void)v;
-    if (rv != PMS_EXIT_DONE)
-        return rv;
-    if (ctl->json)
-        pms_ctl_print_json(answer);
-    else
-        printf("a token for one node, good for 24 hours; on that node run:\n  %s\n",
-               pms_json_str(answer, "join", "?"));
     json_decref(answer);
     return rv;
 }
@@ -215,7 +197,6 @@ const struct pms_ctl_command pms_ctl_cluster[] = {
      {{"node", "NAME", false, false, "which (default: this one)"}},
      run_leave},
     {"cluster", "status", "", 0, 0, "judges the cluster in words; then nodes and arrays", {{0}}, run_status},
-    {"cluster", "token", "", 0, 0, "the same as token create", {{0}}, run_token},
-    {"token", "create", "", 0, 0, "makes a token for one more node", {{0}}, run_token},
+    {"cluster", "token", "", 0, 0, "the same as token create", {{0}}, pms_ctl_token_create},
     {0},
 };

@@ -30,15 +30,54 @@ const char *pms_ctl_value(const struct pms_ctl_command *command, const struct pm
     return v->n > 0 ? v->value[v->n - 1] : NULL;
 }
 
+// ---- Complaining ----
+
+static bool errors_json;
+
+void pms_ctl_errors_as_json(void)
+{
+    errors_json = true;
+}
+
+__attribute__((format(printf, 2, 0))) static void complain(const char *error, const char *fmt, va_list ap)
+{
+    json_t *obj;
+    char *text = NULL;
+
+    if (vasprintf(&text, fmt, ap) < 0)
+        text = NULL;
+    PMS_CHECK_MSG(text != NULL, "out of memory");
+    if (!errors_json) {
+        fprintf(stderr, "pmsctl: %s\n", text);
+    } else {
+        obj = json_object();
+        pms_json_set_str(obj, "error", error);
+        // What was typed may be no UTF-8, and then no JSON string.
+        if (pms_json_set_str(obj, "text", text) != 0)
+            pms_json_set_str(obj, "text", pms_err_text(pms_err_from_name(error)));
+        json_dumpf(obj, stderr, JSON_SORT_KEYS);
+        fputc('\n', stderr);
+        json_decref(obj);
+    }
+    free(text);
+}
+
+__attribute__((format(printf, 2, 3))) static void complain_of(const char *error, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    complain(error, fmt, ap);
+    va_end(ap);
+}
+
 int pms_ctl_usage(const char *fmt, ...)
 {
     va_list ap;
 
-    fputs("pmsctl: ", stderr);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    complain(pms_err_name(PMS_EUSAGE), fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
     return PMS_EXIT_USAGE;
 }
 
@@ -46,20 +85,21 @@ int pms_ctl_usage(const char *fmt, ...)
 
 static int call_failed(const struct pms_ctl *ctl, int err)
 {
+    const char *name = pms_err_name(err);
+
     if (err == -ENOENT || err == -ECONNREFUSED)
-        fprintf(stderr,
-                "pmsctl: pmsd does not run here (nobody listens on %s): start it as root with `pmsd` (see "
-                "pmsd --help); another "
-                "socket is named by --socket or PMS_SOCKET\n",
-                ctl->client.socket);
+        complain_of(name,
+                    "pmsd does not run here (nobody listens on %s): start it as root with `pmsd` (see pmsd "
+                    "--help); another socket is named by --socket or PMS_SOCKET",
+                    ctl->client.socket);
     else if (err == -EACCES || err == -EPERM)
-        fprintf(stderr, "pmsctl: no permission for %s: run it as root\n", ctl->client.socket);
+        complain_of(name, "no permission for %s: run it as root", ctl->client.socket);
     else if (err == -ECONNRESET || err == -EPIPE)
-        fprintf(stderr,
-                "pmsctl: pmsd ended before it answered: the outcome is unknown; look at its log, then at "
-                "`pmsctl cluster status`\n");
+        complain_of(pms_err_name(PMS_EUNKNOWN),
+                    "pmsd ended before it answered: the outcome is unknown; look at its log, then at `pmsctl "
+                    "cluster status`");
     else
-        fprintf(stderr, "pmsctl: %s: %s\n", ctl->client.socket, pms_err_text(err));
+        complain_of(name, "%s: %s", ctl->client.socket, pms_err_text(err));
     return PMS_EXIT_FAILED;
 }
 
@@ -67,7 +107,7 @@ static int refusal(const json_t *answer)
 {
     const char *error = pms_json_str(answer, "error", "");
 
-    fprintf(stderr, "pmsctl: %s\n", pms_json_str(answer, "text", "pmsd refused without a reason"));
+    complain_of(error, "%s", pms_json_str(answer, "text", "pmsd refused without a reason"));
     if (strcmp(error, "PMS_EUSAGE") == 0)
         return PMS_EXIT_USAGE;
     return strcmp(error, "PMS_ENOQUORUM") == 0 ? PMS_EXIT_NO_QUORUM : PMS_EXIT_FAILED;
@@ -77,8 +117,11 @@ int pms_ctl_call(struct pms_ctl *ctl, const char *method, const char *path, cons
                  json_t **answer)
 {
     unsigned http = 0;
-    int rv = pms_client_call(&ctl->client, method, path, body, &http, answer), status;
+    int rv, status;
 
+    if (ctl->json)
+        ctl->client.on_wait = NULL; // how far it is is said to people only
+    rv = pms_client_call(&ctl->client, method, path, body, &http, answer);
     if (rv != 0)
         return call_failed(ctl, rv);
     if (http == 200)

@@ -46,13 +46,21 @@ struct pms_ctl_command {
 };
 
 // Every group's table ends with an entry without a group.
-extern const struct pms_ctl_command pms_ctl_cluster[], pms_ctl_nodes[], pms_ctl_arrays[], pms_ctl_sessions[];
+extern const struct pms_ctl_command pms_ctl_cluster[], pms_ctl_tokens[], pms_ctl_nodes[], pms_ctl_arrays[],
+    pms_ctl_sessions[];
+
+// token create, which is cluster token too.
+int pms_ctl_token_create(struct pms_ctl *ctl, const struct pms_ctl_command *command,
+                         const struct pms_ctl_values *values);
 
 // The value of an option; NULL if it was not given. The name must be one of the command's.
 const char *pms_ctl_value(const struct pms_ctl_command *command, const struct pms_ctl_values *values,
                           const char *name);
 const struct pms_ctl_values *pms_ctl_values_of(const struct pms_ctl_command *command,
                                                const struct pms_ctl_values *values, const char *name);
+
+// From now on every complaint is one line of JSON on stderr, {"error", "text"}; else it is "pmsctl: text".
+void pms_ctl_errors_as_json(void);
 
 // Calls pmsd. PMS_EXIT_DONE and *answer (new reference); else the exit status, and it was said on stderr why.
 int pms_ctl_call(struct pms_ctl *ctl, const char *method, const char *path, const json_t *body,

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct pms_ctl_command *const groups[] = {pms_ctl_cluster, pms_ctl_nodes, pms_ctl_arrays,
-                                                       pms_ctl_sessions};
+static const struct pms_ctl_command *const groups[] = {pms_ctl_cluster, pms_ctl_tokens, pms_ctl_nodes,
+                                                       pms_ctl_arrays, pms_ctl_sessions};
 
 #define GROUPS (sizeof(groups) / sizeof(groups[0]))
 
@@ -27,7 +27,7 @@ static void help_all(FILE *out)
     }
     fputs("\n"
           "  --socket S    pmsd's socket (default $PMS_SOCKET or /run/pms/pmsd.sock)\n"
-          "  -o json       prints JSON\n"
+          "  -o json       prints JSON; an error is {\"error\", \"text\"} on stderr\n"
           "  --version     prints the version\n\n"
           "Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 no quorum.\n",
           out);
@@ -167,13 +167,33 @@ static const struct pms_ctl_command *command_find(const char *group, const char 
     return NULL;
 }
 
+// Before anything is judged: in what form would a complaint be wanted?
+static bool json_wanted(int argc, char **argv)
+{
+    bool json = false;
+
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        bool apart = strcmp(argv[i], "-o") == 0 || strcmp(argv[i], "--output") == 0;
+
+        if (apart && i + 1 < argc)
+            json = strcmp(argv[++i], "json") == 0;
+        else if (strncmp(argv[i], "--output=", 9) == 0)
+            json = strcmp(argv[i] + 9, "json") == 0;
+    }
+    return json;
+}
+
 // The group alone, or with something that is no verb of it.
-static int group_only(const char *group, const char *verb)
+static int group_only(const char *group, const char *verb, bool json)
 {
     if (verb != NULL && (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0)) {
         if (help_group(stdout, group) > 0)
             return PMS_EXIT_DONE;
     }
+    if (json)
+        return pms_ctl_usage("there is no command %s%s%s; see pmsctl --help", group,
+                             verb != NULL && *verb != '-' ? " " : "",
+                             verb != NULL && *verb != '-' ? verb : "");
     if (help_group(stderr, group) == 0)
         return pms_ctl_usage("there is no command %s; see pmsctl --help", group);
     return PMS_EXIT_USAGE;
@@ -184,9 +204,11 @@ int main(int argc, char **argv)
     const char *socket = getenv("PMS_SOCKET");
     struct pms_ctl ctl = {.client.socket = socket != NULL && *socket ? socket : "/run/pms/pmsd.sock"};
     const struct pms_ctl_command *c;
-    bool is_help = false;
+    bool is_help = false, json = json_wanted(argc, argv);
     int i = 1, rv;
 
+    if (json)
+        pms_ctl_errors_as_json();
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "--version") == 0) {
             printf("pmsctl %s\n", PMS_VERSION);
@@ -200,6 +222,8 @@ int main(int argc, char **argv)
             return PMS_EXIT_DONE;
         }
     }
+    if (i == argc && json)
+        return pms_ctl_usage("a command is missing; see pmsctl --help");
     if (i == argc) {
         help_all(stderr);
         return PMS_EXIT_USAGE;
@@ -210,6 +234,6 @@ int main(int argc, char **argv)
     }
     c = i + 1 < argc ? command_find(argv[i], argv[i + 1]) : NULL;
     if (c == NULL)
-        return group_only(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+        return group_only(argv[i], i + 1 < argc ? argv[i + 1] : NULL, json);
     return command_run(&ctl, c, argc - i - 2, argv + i + 2);
 }

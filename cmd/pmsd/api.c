@@ -10,9 +10,11 @@
 #include "cmd/pmsd/join.h"
 #include "cmd/pmsd/metrics.h"
 #include "cmd/pmsd/route.h"
+#include "cmd/pmsd/token.h"
 #include "cmd/pmsd/view.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #define GATHER_MS 1000
 
@@ -45,6 +47,11 @@ static void arrays_gathered(void *data, struct pms_gather *g)
 static void sessions_gathered(void *data, struct pms_gather *g)
 {
     body_answer(data, g, "sessions", pms_view_sessions(pms_req_app(data)));
+}
+
+static void tokens_gathered(void *data, struct pms_gather *g)
+{
+    body_answer(data, g, "tokens", pms_tokens_view(pms_req_app(data), (uint64_t)time(NULL)));
 }
 
 static void array_gathered(void *data, struct pms_gather *g)
@@ -104,6 +111,11 @@ static void get_array(struct pms_req *req)
     look(req, array_gathered);
 }
 
+static void get_tokens(struct pms_req *req)
+{
+    look(req, tokens_gathered);
+}
+
 static void get_sessions(struct pms_req *req)
 {
     look(req, sessions_gathered);
@@ -144,7 +156,9 @@ static const struct pms_route routes[] = {
     {"POST", "/v1/cluster/init", pms_init_route, false},
     {"POST", "/v1/cluster/join", pms_join_route, false},
     {"POST", "/v1/cluster/leave", pms_leave_route, true},
+    {"GET", "/v1/tokens", get_tokens, true},
     {"POST", "/v1/tokens", pms_token_route, true},
+    {"DELETE", "/v1/tokens/*", pms_token_revoke_route, true},
     {"GET", "/v1/nodes", get_nodes, true},
     {"GET", "/v1/arrays", get_arrays, true},
     {"POST", "/v1/arrays", pms_create_route, true},

@@ -383,12 +383,27 @@ static void create_step(struct pms_task *task)
 
 // ---- The request ----
 
+// A subnet's first and last address are its own name and everybody's; nobody can have them.
+static const char *portal_unusable(const struct pms_portal_conf *portal)
+{
+    uint32_t addr, host;
+
+    if (portal->addr.ss_family != AF_INET || portal->prefix_len >= 31)
+        return NULL;
+    addr = ntohl(((const struct sockaddr_in *)&portal->addr)->sin_addr.s_addr);
+    host = UINT32_MAX >> portal->prefix_len;
+    if ((addr & host) == 0)
+        return "is the address of the subnet itself";
+    return (addr & host) == host ? "is the subnet's broadcast address" : NULL;
+}
+
 // 0, or the request was refused.
 static int wish_parse(struct pms_req *req, struct create_task *c)
 {
     const json_t *body = pms_req_body(req), *nodes = json_object_get(body, "nodes");
     const json_t *bricks = json_object_get(body, "bricks"), *copies = json_object_get(body, "copies");
     const char *name = pms_json_str(body, "name", ""), *level = pms_json_str(body, "level", "raid1");
+    const char *portal = pms_json_str(body, "portal", ""), *why;
 
     if (strlen(name) == 0 || strlen(name) > PMS_NAME_MAX || strlen(level) >= sizeof(c->level) ||
         pms_json_u64(body, "size_bytes", &c->size_bytes) != 0) {
@@ -399,11 +414,17 @@ static int wish_parse(struct pms_req *req, struct create_task *c)
         pms_req_refuse(req, PMS_EUSAGE, "an array's size is a multiple of 1 MiB, and more than 0");
         return PMS_EUSAGE;
     }
-    if (pms_portal_conf_parse(pms_json_str(body, "portal", ""), &c->portal) != 0) {
+    if (pms_portal_conf_parse(portal, &c->portal) != 0) {
         pms_req_refuse(
             req, PMS_EUSAGE,
             "the portal must be ADDRESS/PREFIX, like 192.168.1.50/24: an address of its own that moves "
             "between the nodes");
+        return PMS_EUSAGE;
+    }
+    why = portal_unusable(&c->portal);
+    if (why != NULL) {
+        pms_req_refuse(req, PMS_EUSAGE, "the portal %s %s: name an address that a host could have", portal,
+                       why);
         return PMS_EUSAGE;
     }
     if ((nodes != NULL && (!json_is_array(nodes) || json_array_size(nodes) == 0)) ||

@@ -31,7 +31,20 @@ const json_t *pms_gather_array(const struct pms_gather *g, uint64_t node_id, uin
     return NULL;
 }
 
-// The policy's view: who answers, and what the primaries say of their arrays.
+// The bricks that their nodes cannot use. What is beyond the room for them is only not said.
+static void bricks_collect(struct pms_gather *g, const struct pms_array_info *info)
+{
+    for (unsigned i = 0; i < info->n_slots && g->view.n_bricks < PMS_STATE_ARRAYS_MAX; i++) {
+        const json_t *r = pms_gather_array(g, info->slots[i].node_id, info->id);
+        const char *error = pms_json_str(r, "brick_error_text", NULL);
+
+        if (error != NULL)
+            g->bricks[g->view.n_bricks++] = (struct pms_policy_brick){info->id, info->slots[i].node_id, error,
+                                                                      pms_json_str(r, "brick_path", "?")};
+    }
+}
+
+// The policy's view: who answers, what the primaries say of their arrays, and the nodes of their bricks.
 static void view_make(struct gather *w)
 {
     struct pms_gather *g = &w->g;
@@ -39,6 +52,7 @@ static void view_make(struct gather *w)
 
     g->view.quorum = g->quorum;
     g->view.arrays = g->arrays;
+    g->view.bricks = g->bricks;
     for (unsigned i = 0; i < g->n_nodes; i++)
         if (g->nodes[i].answered)
             g->view.alive[g->view.n_alive++] = g->nodes[i].info.id;
@@ -48,10 +62,12 @@ static void view_make(struct gather *w)
         struct pms_policy_array *p = &g->arrays[g->view.n_arrays];
         uint64_t percent = 0;
 
+        bricks_collect(g, &info);
         if (r == NULL || g->view.n_arrays == PMS_STATE_ARRAYS_MAX)
             continue;
         p->array_id = info.id;
-        p->waiting = !pms_json_bool(r, "serving", false);
+        // Without promises of the others it answers nothing either.
+        p->waiting = !pms_json_bool(r, "serving", false) || !pms_json_bool(r, "leased", false);
         p->resyncing = pms_json_bool(r, "resyncing", false);
         pms_json_u64(r, "percent", &percent);
         p->percent = (unsigned)percent;

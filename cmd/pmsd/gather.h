@@ -21,6 +21,7 @@ struct pms_gather {
     struct pms_gather_node nodes[PMS_NODES_MAX];
     struct pms_policy_view view;
     struct pms_policy_array arrays[PMS_STATE_ARRAYS_MAX];
+    struct pms_policy_brick bricks[PMS_STATE_ARRAYS_MAX];
 };
 
 typedef void (*pms_gather_cb)(void *data, struct pms_gather *g);

@@ -10,13 +10,21 @@
 
 #include "consensus/core/state.h"
 
-// What the datapath reports of one array.
+// What the primary of an array reports of it.
 struct pms_policy_array {
     uint64_t array_id;
     bool waiting;   // its I/O is held
     bool resyncing; // a slot is being filled
     unsigned percent;
     uint64_t eta_s; // 0: not known
+};
+
+// A brick that its node cannot use.
+struct pms_policy_brick {
+    uint64_t array_id;
+    uint64_t node_id;
+    const char *error; // why, for a person
+    const char *path;
 };
 
 // What the caller's node sees now.
@@ -26,6 +34,8 @@ struct pms_policy_view {
     unsigned n_alive;
     const struct pms_policy_array *arrays; // those there are reports of, in any order
     size_t n_arrays;
+    const struct pms_policy_brick *bricks; // those that are known to be unusable, in any order
+    size_t n_bricks;
 };
 
 enum pms_health {
@@ -35,12 +45,14 @@ enum pms_health {
     PMS_WAITING,
     PMS_CREATING,
     PMS_DELETING,
+    PMS_UNKNOWN, // no quorum, and its primary reports nothing: others may serve it
 };
 
 // "healthy", "resyncing", ... Static storage.
 const char *pms_health_name(enum pms_health health);
 
 // One array's state as an operator sees it. An in-sync slot on a node that does not answer counts as missing.
+// Without quorum it is what the primary reports: a set that needs nobody else goes on.
 enum pms_health pms_policy_array_health(const struct pms_array_info *array,
                                         const struct pms_policy_view *view);
 
@@ -53,10 +65,12 @@ enum pms_verdict_kind {
     PMS_VERDICT_NO_CLUSTER,
 };
 
+#define PMS_VERDICT_SIZE 1024 // a path and two reasons fit
+
 struct pms_verdict {
     enum pms_verdict_kind kind;
-    char text[400]; // "degraded: array vol0 has 1 of 2 copies: node b is down"
-    char next[400]; // what the operator should do; "" if nothing is due
+    char text[PMS_VERDICT_SIZE]; // "degraded: array vol0 has 1 of 2 copies: node b is down"
+    char next[PMS_VERDICT_SIZE]; // what the operator should do; "" if nothing is due
 };
 
 // The first line of `cluster status`: the worst thing there is, and the next action.

@@ -13,8 +13,8 @@
 
 const char *pms_health_name(enum pms_health health)
 {
-    static const char *const names[] = {"healthy", "resyncing", "degraded",
-                                        "waiting", "creating",  "deleting"};
+    static const char *const names[] = {"healthy",  "resyncing", "degraded", "waiting",
+                                        "creating", "deleting",  "unknown"};
 
     PMS_CHECK(health < sizeof(names) / sizeof(names[0]));
     return names[health];
@@ -25,6 +25,15 @@ static const struct pms_policy_array *report_find(const struct pms_policy_view *
     for (size_t i = 0; i < view->n_arrays; i++)
         if (view->arrays[i].array_id == array_id)
             return &view->arrays[i];
+    return NULL;
+}
+
+static const struct pms_policy_brick *brick_bad(const struct pms_policy_view *view, uint64_t array_id,
+                                                uint64_t node_id)
+{
+    for (size_t i = 0; i < view->n_bricks; i++)
+        if (view->bricks[i].array_id == array_id && view->bricks[i].node_id == node_id)
+            return &view->bricks[i];
     return NULL;
 }
 
@@ -51,8 +60,9 @@ enum pms_health pms_policy_array_health(const struct pms_array_info *array,
         return PMS_CREATING;
     if (array->phase == PMS_ARRAY_DELETING)
         return PMS_DELETING;
-    if (!view->quorum || !slot_good(array, (unsigned)array->primary, view) ||
-        (report != NULL && report->waiting))
+    if (!view->quorum && report == NULL)
+        return PMS_UNKNOWN;
+    if (!slot_good(array, (unsigned)array->primary, view) || (report != NULL && report->waiting))
         return PMS_WAITING;
     if (slots_good(array, view) == array->n_slots)
         return PMS_HEALTHY;
@@ -61,21 +71,23 @@ enum pms_health pms_policy_array_health(const struct pms_array_info *array,
 
 // ---- Words ----
 
-__attribute__((format(printf, 2, 3))) static void say(char text[400], const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void say(char text[PMS_VERDICT_SIZE], const char *fmt, ...)
 {
     size_t n = strlen(text);
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text + n, 400 - n, fmt, ap);
+    vsnprintf(text + n, PMS_VERDICT_SIZE - n, fmt, ap);
     va_end(ap);
 }
 
 struct survey {
     unsigned nodes, alive, data_nodes, witnesses, arrays;
     struct pms_node_info down; // the first node that does not answer, if alive < nodes
-    unsigned count[PMS_DELETING + 1];
-    struct pms_array_info first[PMS_DELETING + 1]; // of each health, by name
+    unsigned count[PMS_UNKNOWN + 1];
+    struct pms_array_info first[PMS_UNKNOWN + 1]; // of each health, by name
+    unsigned serving;                             // arrays whose I/O goes on
+    struct pms_array_info first_serving;
 };
 
 static void survey_make(const struct pms_state *st, const struct pms_policy_view *view, struct survey *s)
@@ -99,20 +111,54 @@ static void survey_make(const struct pms_state *st, const struct pms_policy_view
         s->arrays++;
         if (s->count[health]++ == 0)
             s->first[health] = array;
+        if ((health == PMS_HEALTHY || health == PMS_RESYNCING || health == PMS_DEGRADED) && s->serving++ == 0)
+            s->first_serving = array;
     }
 }
 
-static void say_others(char text[400], const struct survey *s, enum pms_health health)
+static void say_more(char text[PMS_VERDICT_SIZE], unsigned count)
 {
-    if (s->count[health] > 1)
-        say(text, " (and %u more)", s->count[health] - 1);
+    if (count > 1)
+        say(text, " (and %u more)", count - 1);
 }
 
-static void say_no_quorum(const struct survey *s, struct pms_verdict *v)
+static void say_others(char text[PMS_VERDICT_SIZE], const struct survey *s, enum pms_health health)
+{
+    say_more(text, s->count[health]);
+}
+
+// What becomes of the arrays meanwhile, as far as their primaries can be asked.
+static void say_arrays_without_quorum(const struct pms_state *st, const struct survey *s,
+                                      struct pms_verdict *v)
+{
+    const struct pms_array_info *unknown = &s->first[PMS_UNKNOWN];
+    char label[20];
+
+    if (s->serving > 0) {
+        say(v->text, "; array %s", s->first_serving.name);
+        say_more(v->text, s->serving);
+        say(v->text, " is still served");
+    }
+    if (s->count[PMS_WAITING] > 0) {
+        say(v->text, "; I/O of array %s", s->first[PMS_WAITING].name);
+        say_others(v->text, s, PMS_WAITING);
+        say(v->text, " waits");
+    }
+    if (s->count[PMS_UNKNOWN] > 0) {
+        say(v->text, "; nothing is known of array %s", unknown->name);
+        say_others(v->text, s, PMS_UNKNOWN);
+        say(v->text, ": its primary %s does not answer",
+            pms_node_label(st, unknown->slots[unknown->primary].node_id, label));
+    }
+}
+
+static void say_no_quorum(const struct pms_state *st, const struct survey *s, struct pms_verdict *v)
 {
     v->kind = PMS_VERDICT_NO_QUORUM;
-    say(v->text, "no quorum: %u of %u nodes reach each other; I/O waits, and nothing can be changed",
+    say(v->text,
+        "no quorum: %u of %u nodes reach each other; nothing can be changed, and nobody new can log in",
         s->alive, s->nodes);
+    say_arrays_without_quorum(st, s, v);
     if (s->alive == s->nodes)
         say(v->next,
             "an election should end this in a moment; if not, look at the network and the nodes' logs");
@@ -124,18 +170,36 @@ static void say_no_quorum(const struct survey *s, struct pms_verdict *v)
         say(v->next, "; a witness would have kept it going");
 }
 
+// True: the cause is a brick, and it was said.
+static bool say_brick(const struct pms_policy_view *view, const struct pms_array_info *array, unsigned slot,
+                      const struct pms_node_info *node, struct pms_verdict *v)
+{
+    const struct pms_policy_brick *bad = brick_bad(view, array->id, array->slots[slot].node_id);
+
+    if (bad == NULL)
+        return false;
+    say(v->text, ": node %s cannot use its brick %s: %s", node->name, bad->path, bad->error);
+    say(v->next, "put the right file or disk of array %s back in its place on node %s", array->name,
+        node->name);
+    return true;
+}
+
 static void say_waiting(const struct pms_state *st, const struct pms_policy_view *view,
                         const struct survey *s, struct pms_verdict *v)
 {
     const struct pms_array_info *array = &s->first[PMS_WAITING];
     unsigned good = slots_good(array, view);
+    struct pms_node_info node;
     char label[20];
 
     v->kind = PMS_VERDICT_WAITING;
     say(v->text, "waiting: I/O of array %s waits", array->name);
     say_others(v->text, s, PMS_WAITING);
-    if (slot_good(array, (unsigned)array->primary, view))
+    if (slot_good(array, (unsigned)array->primary, view)) {
+        if (pms_state_node_get(st, array->slots[array->primary].node_id, &node) == 0)
+            say_brick(view, array, (unsigned)array->primary, &node, v);
         return;
+    }
     say(v->text, ": its primary %s does not answer",
         pms_node_label(st, array->slots[array->primary].node_id, label));
     if (good >= pms_array_copies_min(array)) {
@@ -170,6 +234,9 @@ static void say_degraded(const struct pms_state *st, const struct pms_policy_vie
     } else if (!pms_view_alive(view, node.id)) {
         say(v->text, ": node %s is down", node.name);
         say(v->next, "bring node %s back: it resyncs by itself", node.name);
+    } else if (say_brick(view, array, slot, &node, v)) {
+        say(v->next, ", or give the copy a new one: pmsctl array replace %s --node %s", array->name,
+            node.name);
     } else {
         say(v->text, ": node %s is up, and resyncs next", node.name);
     }
@@ -234,7 +301,7 @@ void pms_policy_verdict(const struct pms_state *st, const struct pms_policy_view
     }
     survey_make(st, view, &s);
     if (!view->quorum) {
-        say_no_quorum(&s, out);
+        say_no_quorum(st, &s, out);
         return;
     }
     if (s.count[PMS_WAITING] > 0) {

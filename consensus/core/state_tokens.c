@@ -60,9 +60,11 @@ int pms_on_token_add(struct pms_apply *a)
     if (json_object_size(a->st->tokens) >= PMS_STATE_TOKENS_MAX) {
         drop = token_to_drop(a->st, now_s);
         if (drop == NULL)
-            return pms_refuse(a, PMS_EFULL,
-                              "%d tokens wait to be used: revoke one, or wait until one expires",
-                              PMS_STATE_TOKENS_MAX);
+            return pms_refuse(
+                a, PMS_EFULL,
+                "%d tokens wait to be used: revoke one (pmsctl token list, pmsctl token revoke ID), or "
+                "wait until one expires",
+                PMS_STATE_TOKENS_MAX);
     }
 
     if (drop != NULL)

@@ -39,6 +39,9 @@ assert_refused 2 'size|MiB' "${create[@]}" odd --level raid1 --size 1000000 --po
 assert_refused 2 'size' "${create[@]}" word --level raid1 --size big --portal 10.77.0.101/24
 assert_refused 2 'level|raid' "${create[@]}" level --level raid7 --size 64M --portal 10.77.0.101/24
 assert_refused 2 'portal' "${create[@]}" portal --level raid1 --size 64M --portal nowhere
+assert_refused 2 'broadcast' "${create[@]}" all --level raid1 --size 64M --portal 10.77.0.255/24
+assert_refused 2 'subnet itself' "${create[@]}" none --level raid1 --size 64M --portal 10.77.0.0/24
+assert_refused 2 'broadcast' "${create[@]}" small --level raid1 --size 64M --portal 10.77.0.103/30
 assert_refused 1 'nodes|copies' "${create[@]}" many --level raid1 --size 64M --copies 4 --portal 10.77.0.101/24
 assert_refused 1 'exists|already|in use|taken' "${create[@]}" disk --level raid1 --size 64M --portal 10.77.0.101/24
 assert_refused 1 'portal|address|in use|taken' "${create[@]}" twin --level raid1 --size 64M --portal 10.77.0.100/24
@@ -49,6 +52,19 @@ assert_refused 2 'help|usage' "${devcluster[@]}" ctl 1 array
 assert_refused 2 'help|usage|unknown' "${devcluster[@]}" ctl 1 frobnicate
 assert_refused 2 'help|usage|unknown|option' "${devcluster[@]}" ctl 1 array list --frobnicate
 assert_refused 1 'already|member|cluster' "${devcluster[@]}" ctl 1 cluster init --name other --node n1 --addr 10.77.0.11
+assert_error_json() { # STATUS NAME ARGS...: stdout is empty, stderr one object
+    local wanted=$1 name=$2 out
+    shift 2
+    out=$(ctl 1 "$@" -o json 2>"$work/error")
+    assert_eq "exit status of $* -o json" $? "$wanted"
+    assert_eq "stdout of $* -o json" "$out" ''
+    assert_eq "error of $* -o json" "$(jq -r 'select((.text | length) > 0) | .error' "$work/error")" "$name"
+}
+assert_error_json 1 PMS_ENOTFOUND array show nothing
+assert_error_json 2 PMS_EUSAGE array list --frobnicate
+assert_error_json 2 PMS_EUSAGE frobnicate
+assert_error_json 2 PMS_EUSAGE array create zero --size 0 --portal 10.77.0.101/24
+say "with -o json errors are JSON"
 mkdir "$work/folder"
 echo theirs >"$work/file.new" # beside the brick that is made, named as a careless programmer would name his own
 two=(--level raid1 --size 64M --nodes n1,n2 --portal 10.77.0.101/24)
@@ -61,6 +77,26 @@ wait_until 10 gone || fail "an array or its brick is still there: $(ctl 1 array 
 assert_eq "the nodes afterwards" "$(ctl 1 node list -o json | jq -Sc .)" "$nodes"
 assert_eq "the arrays afterwards" "$(ctl 1 array list -o json | jq -Sc .)" "$arrays"
 
+# ---- Tokens: no more than there is room for, and one can be taken back ----
+
+open_tokens() { ctl 1 token list -o json | jq -r '.[] | select(.state == "open") | .id'; }
+made=0
+while out=$(ctl 1 token create -o json 2>"$work/error") && [ "$made" -lt 70 ]; do
+    made=$((made + 1))
+    last=$(jq -r .token <<<"$out")
+done
+grep -q 'token revoke' "$work/error" || fail "after $made tokens it does not say how to go on: $(cat "$work/error")"
+id=$(cut -d- -f2 <<<"$last")
+open_tokens | grep -qx "$id" || fail "the newest token is not listed"
+ctl 2 token list | grep -Fq "${last##*-}" && fail "token list shows a secret"
+ctl 2 token list -o json | grep -Fq "${last##*-}" && fail "token list shows a secret as JSON"
+ctl 2 token revoke "$id" || fail "a token cannot be revoked"
+open_tokens | grep -qx "$id" && fail "a revoked token is still listed"
+assert_refused 1 'no token' "${devcluster[@]}" ctl 1 token revoke "$id"
+assert_refused 2 'token list' "${devcluster[@]}" ctl 1 token revoke "$last" # a whole token is no id
+ctl 1 token create >/dev/null || fail "there is no room for a token after one was revoked"
+say "$made tokens, then no more until one was revoked"
+
 # ---- A node that may not join ----
 
 second=("$root/scripts/devcluster" --prefix "${prefix}x")
@@ -70,9 +106,12 @@ for k in 1 2; do
 done
 token=$("${second[@]}" ctl 1 cluster init --name second --node n1 --addr 10.77.0.11 | grep -oE -e '--token [^ ]+' | cut -d' ' -f2)
 [ -n "$token" ] || fail "cluster init printed no token"
+revoked=$("${second[@]}" ctl 1 token create -o json | jq -r .token)
+"${second[@]}" ctl 1 token revoke "$(cut -d- -f2 <<<"$revoked")" || fail "the second cluster's token cannot be revoked"
 join=("${second[@]}" ctl 2 cluster join 10.77.0.11 --node n2 --addr 10.77.0.12 --token)
 wrong=${token%?}$([ "${token: -1}" = 0 ] && echo 1 || echo 0)
 assert_refused 1 'token' "${join[@]}" "$wrong"
+assert_refused 1 'token' "${join[@]}" "$revoked"
 assert_refused 2 'token' "${second[@]}" ctl 2 cluster join 10.77.0.11 --node n2 --addr 10.77.0.12 --token rubbish
 assert_refused 1 'n1' "${second[@]}" ctl 2 cluster join 10.77.0.11 --node n1 --addr 10.77.0.12 --token "$token"
 "${join[@]}" "$token" >/dev/null || {
@@ -113,6 +152,10 @@ foreign_noticed() { tail -n "+$((lines + 1))" "$dir/n$victim/pmsd.log" | grep -E
 wait_until 15 foreign_noticed || fail "n$victim says nothing about the brick of another cluster"
 sleep 3
 [ "$(array_state disk)" != healthy ] || fail "the array is healthy with a brick of another cluster"
+verdict=$(ctl "$old" cluster status | head -n 1)
+grep -q "^degraded: .*n$victim cannot use its brick .*next: .*array replace disk --node n$victim" <<<"$verdict" ||
+    fail "the verdict does not say what to do about the brick: $verdict"
+say "$verdict"
 assert_eq "the foreign brick" "$(sha256sum <"$brick")" "$sum"
 say "a brick of another cluster is refused and untouched: $(tail -n "+$((lines + 1))" "$dir/n$victim/pmsd.log" | grep -Ei 'another|belongs|identity|foreign' | head -n 1)"
 verify_again disk

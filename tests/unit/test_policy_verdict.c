@@ -61,16 +61,75 @@ static void test_verdict_when_the_layout_protects_nothing_then_says_so_however_h
 static void test_verdict_when_there_is_no_quorum_then_that_before_all_else(void **state)
 {
     struct fixture *f = *state;
-    struct pms_policy_view lone = view_of("a"), all = view_of("abcf");
+    struct pms_policy_view lone = view_of("b"), all = view_of("abcf");
+
+    lone.quorum = all.quorum = false;
+    says(f, &all, PMS_VERDICT_NO_QUORUM,
+         "no quorum: 4 of 4 nodes reach each other; nothing can be changed, and nobody new can log in",
+         "an election should end this in a moment; if not, look at the network and the nodes' logs");
+    f_array(f, "v", 1, 2);
+    says(f, &lone, PMS_VERDICT_NO_QUORUM,
+         "no quorum: 1 of 4 nodes reach each other; nothing can be changed, and nobody new can log in; "
+         "nothing is known of array v: its primary a does not answer",
+         "start node a again, or mend the network; 3 of 4 nodes are needed");
+}
+
+static void test_verdict_when_there_is_no_quorum_then_arrays_are_as_their_primaries_say(void **state)
+{
+    struct fixture *f = *state;
+    struct pms_policy_array reports[] = {{.array_id = ID_V}, {.array_id = ID_U, .waiting = true}};
+    struct pms_policy_view v = view_of("ab");
+    struct pms_array_info a;
 
     f_array(f, "v", 1, 2);
-    lone.quorum = all.quorum = false;
-    says(f, &lone, PMS_VERDICT_NO_QUORUM,
-         "no quorum: 1 of 4 nodes reach each other; I/O waits, and nothing can be changed",
-         "start node b again, or mend the network; 3 of 4 nodes are needed");
-    says(f, &all, PMS_VERDICT_NO_QUORUM,
-         "no quorum: 4 of 4 nodes reach each other; I/O waits, and nothing can be changed",
-         "an election should end this in a moment; if not, look at the network and the nodes' logs");
+    f_array(f, "u", 2, 3);
+    f_transition(f, "v", "eject", 1, 0, "0"); // a set of one needs nobody
+    v.quorum = false;
+    v.arrays = reports;
+    v.n_arrays = 2;
+    says(f, &v, PMS_VERDICT_NO_QUORUM,
+         "no quorum: 2 of 4 nodes reach each other; nothing can be changed, and nobody new can log in; array "
+         "v is still served; I/O of array u waits",
+         "start node c again, or mend the network; 3 of 4 nodes are needed");
+    a = f_info(f, "v");
+    assert_int_equal(pms_policy_array_health(&a, &v), PMS_DEGRADED);
+    a = f_info(f, "u");
+    assert_int_equal(pms_policy_array_health(&a, &v), PMS_WAITING);
+    reports[1].waiting = false;
+    says(f, &v, PMS_VERDICT_NO_QUORUM,
+         "no quorum: 2 of 4 nodes reach each other; nothing can be changed, and nobody new can log in; array "
+         "u (and 1 more) is still served",
+         "start node c again, or mend the network; 3 of 4 nodes are needed");
+    v.n_arrays = 0;
+    assert_int_equal(pms_policy_array_health(&a, &v), PMS_UNKNOWN);
+}
+
+static void test_verdict_when_a_brick_is_unusable_then_names_it_and_what_to_do(void **state)
+{
+    struct fixture *f = *state;
+    struct pms_policy_brick bricks[] = {{ID_U, 0xb, "it is missing", "/x/u"},
+                                        {ID_V, 0xb, "it is missing", "/x/v"}};
+    struct pms_policy_array report = {.array_id = ID_V, .waiting = true};
+    struct pms_policy_view v = view_of("abcf");
+
+    f_array(f, "v", 1, 2);
+    f_transition(f, "v", "eject", 1, 0, "0");
+    v.bricks = bricks;
+    v.n_bricks = 2;
+    says(f, &v, PMS_VERDICT_DEGRADED,
+         "degraded: array v has 1 of 2 copies: node b cannot use its brick /x/v: it is missing",
+         "put the right file or disk of array v back in its place on node b, or give the copy a new one: "
+         "pmsctl array replace v --node b");
+    v.n_bricks = 1; // of another array
+    says(f, &v, PMS_VERDICT_DEGRADED, "degraded: array v has 1 of 2 copies: node b is up, and resyncs next",
+         "");
+    bricks[1].node_id = 0xa; // the last good copy: there is nothing to fill a new one from
+    v.n_bricks = 2;
+    v.arrays = &report;
+    v.n_arrays = 1;
+    says(f, &v, PMS_VERDICT_WAITING,
+         "waiting: I/O of array v waits: node a cannot use its brick /x/v: it is missing",
+         "put the right file or disk of array v back in its place on node a");
 }
 
 static void test_verdict_when_two_data_nodes_lost_quorum_then_names_the_missing_witness(void **state)
@@ -82,7 +141,7 @@ static void test_verdict_when_two_data_nodes_lost_quorum_then_names_the_missing_
     f_join(f, NODE_B, "b", "10.0.0.2:7470", "data");
     v.quorum = false;
     says(f, &v, PMS_VERDICT_NO_QUORUM,
-         "no quorum: 1 of 2 nodes reach each other; I/O waits, and nothing can be changed",
+         "no quorum: 1 of 2 nodes reach each other; nothing can be changed, and nobody new can log in",
          "start node b again, or mend the network; 2 of 2 nodes are needed; a witness would have kept it "
          "going");
 }
@@ -180,12 +239,17 @@ static void test_health_when_asked_of_one_array_then_each_of_them(void **state)
     all.n_arrays = 1;
     assert_int_equal(pms_policy_array_health(&a, &all), PMS_RESYNCING);
     all.quorum = false;
+    assert_int_equal(pms_policy_array_health(&a, &all), PMS_RESYNCING); // the primary says so
+    report.waiting = true;
     assert_int_equal(pms_policy_array_health(&a, &all), PMS_WAITING);
+    all.n_arrays = 0;
+    assert_int_equal(pms_policy_array_health(&a, &all), PMS_UNKNOWN);
     f_ok(f, "{'op': 'array_delete', 'array': 'v'}");
     a = f_info(f, "v");
     assert_int_equal(pms_policy_array_health(&a, &all), PMS_DELETING);
     assert_string_equal(pms_health_name(PMS_DEGRADED), "degraded");
     assert_string_equal(pms_health_name(PMS_DELETING), "deleting");
+    assert_string_equal(pms_health_name(PMS_UNKNOWN), "unknown");
 }
 
 int main(void)
@@ -196,6 +260,8 @@ int main(void)
         E(test_verdict_when_there_is_no_cluster_then_says_how_to_make_one),
         E(test_verdict_when_the_layout_protects_nothing_then_says_so_however_healthy),
         T(test_verdict_when_there_is_no_quorum_then_that_before_all_else),
+        T(test_verdict_when_there_is_no_quorum_then_arrays_are_as_their_primaries_say),
+        T(test_verdict_when_a_brick_is_unusable_then_names_it_and_what_to_do),
         E(test_verdict_when_two_data_nodes_lost_quorum_then_names_the_missing_witness),
         T(test_verdict_when_the_primary_is_down_then_waiting_and_who_is_needed),
         T(test_verdict_when_arrays_fare_unlike_then_the_worst_is_told),
