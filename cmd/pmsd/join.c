@@ -131,6 +131,14 @@ static void ask(struct join_task *j)
     char addr[PMS_ADDR_TEXT_SIZE];
     int rv;
 
+    rv = pms_join_addr_try(&j->addr);
+    if (rv != 0) {
+        pms_task_fail(&j->task, PMS_EREFUSED,
+                      "cannot listen on %s: %s: --addr must be an address of this host",
+                      pms_addr_format(&j->addr, addr), strerror(-rv));
+        json_decref(request);
+        return;
+    }
     pms_json_set_id(request, "id", j->task.app->node.id);
     pms_json_set_str(request, "name", j->name);
     pms_json_set_str(request, "addr", pms_addr_format(&j->addr, addr));
@@ -164,7 +172,8 @@ static void join_step(struct pms_task *task)
     json_t *body;
 
     if (task->stage == JOIN_ASK) {
-        ask(j);
+        if (task->app->phase == PMS_APP_IDLE) // else it is still leaving its former cluster
+            ask(j);
         return;
     }
     if (task->stage != JOIN_MEMBER || task->app->phase != PMS_APP_MEMBER || !arrived(task->app))
@@ -191,12 +200,10 @@ void pms_join_route(struct pms_req *req)
     const json_t *body = pms_req_body(req);
     const char *peer = pms_json_str(body, "peer", ""), *token = pms_json_str(body, "token", "");
     struct join_task want = {.witness = pms_json_bool(body, "witness", false)}, *j;
-    char text[PMS_ADDR_TEXT_SIZE];
-    int rv;
 
     if (pms_join_node_fields(req, want.name, &want.addr) != 0)
         return;
-    if (app->phase != PMS_APP_IDLE) {
+    if (app->phase == PMS_APP_MEMBER) {
         pms_req_refuse(req, PMS_EREFUSED,
                        "this node is in a cluster already, as %s: run pmsctl cluster leave first",
                        app->node.name);
@@ -211,12 +218,6 @@ void pms_join_route(struct pms_req *req)
         pms_req_refuse(req, PMS_EUSAGE,
                        "that is no token: one looks like pms1-xxxxxxxx-... and is printed by pmsctl "
                        "cluster init and pmsctl token create");
-        return;
-    }
-    rv = pms_join_addr_try(&want.addr);
-    if (rv != 0) {
-        pms_req_refuse(req, PMS_EREFUSED, "cannot listen on %s: %s: --addr must be an address of this host",
-                       pms_addr_format(&want.addr, text), strerror(-rv));
         return;
     }
     pms_list_for_each (it, &app->tasks) {

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// cluster leave: primaries move away first, one by one; then the node is struck from the list; the leader
-// removes it from the Raft group last (membership.c), and the node itself finds out and forgets the cluster.
+// cluster leave: primaries move away first, one by one; then the node is struck from the list; it removes its
+// bricks; the leader removes it from the Raft group last (membership.c), and the node itself finds out and
+// forgets the cluster. It has left when it answers as a member no more. The last node of all just forgets the
+// cluster, if there is no array.
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "cmd/pmsd/create.h"
 #include "cmd/pmsd/gather.h"
 #include "cmd/pmsd/handover.h"
+#include "cmd/pmsd/member.h"
 #include "cmd/pmsd/task.h"
 
 #include <errno.h>
@@ -15,7 +19,9 @@
 #define COMMAND_MS 10000
 #define LEAVE_MS   120000
 #define MOVE_NS    15000000000ull
-#define REMOVE_NS  15000000000ull
+#define REMOVE_NS  40000000000ull // more than the farewell of membership.c takes
+#define ASK_NS     200000000ull
+#define ASK_MS     1000
 
 enum { LEAVE_LOOK, LEAVE_MOVING, LEAVE_STRIKE, LEAVE_REMOVE };
 
@@ -26,8 +32,45 @@ struct leave_task {
     bool self;
     struct pms_leave_step move;
     struct pms_array_info moving;
-    uint64_t since_ns;
+    uint64_t since_ns, ask_ns;
 };
+
+static void leave_done(struct leave_task *l)
+{
+    json_t *body = json_object();
+
+    pms_json_set_str(body, "node", l->name);
+    pms_json_set_bool(body, "left", true);
+    pms_task_finish(&l->task, body);
+}
+
+static bool is_last(struct pms_app *app, const char *name)
+{
+    struct pms_node_info node;
+    size_t c = 0;
+
+    return pms_state_node_next(app->state, &c, &node) && strcmp(node.name, name) == 0 &&
+           node.id == app->node.id && !pms_state_node_next(app->state, &c, &node);
+}
+
+// Nobody stays who could agree to anything: the cluster ends here.
+static void last_leaves(struct leave_task *l)
+{
+    struct pms_app *app = l->task.app;
+    struct pms_array_info info;
+    size_t c = 0;
+
+    if (pms_state_array_next(app->state, &c, &info)) {
+        pms_task_fail(&l->task, PMS_EREFUSED,
+                      "%s is the cluster's only node and holds array %s: delete its arrays first "
+                      "(pmsctl array delete), or let another node join",
+                      l->name, info.name);
+        return;
+    }
+    pms_log(PMS_LOG_WARN, "the last node leaves: cluster %s is no more", pms_state_cluster_name(app->state));
+    leave_done(l);
+    pms_member_leave(app);
+}
 
 static void on_gathered(void *data, struct pms_gather *g)
 {
@@ -40,6 +83,10 @@ static void on_gathered(void *data, struct pms_gather *g)
         goto out;
     if (!g->quorum) {
         pms_task_fail(&l->task, PMS_ENOQUORUM, "no quorum: leaving must be agreed; start the missing nodes");
+        goto out;
+    }
+    if (l->task.app->phase == PMS_APP_MEMBER && is_last(l->task.app, l->name)) {
+        last_leaves(l);
         goto out;
     }
     rv = pms_policy_leave_next(l->task.app->state, &g->view, l->name, &l->move, why, sizeof(why));
@@ -69,13 +116,36 @@ static bool in_raft(struct pms_app *app, uint64_t id)
     return false;
 }
 
-static void leave_done(struct leave_task *l)
+static void on_answer(void *data, int status, const json_t *body)
 {
-    json_t *body = json_object();
+    struct leave_task *l = data;
 
-    pms_json_set_str(body, "node", l->name);
-    pms_json_set_bool(body, "left", true);
-    pms_task_finish(&l->task, body);
+    (void)body;
+    if (status != 0)
+        leave_done(l);
+    pms_task_return(&l->task);
+}
+
+// Whoever left does not answer any more once it has forgotten the cluster. The leaving node itself ends this
+// when it stops being a member.
+static void remove_step(struct leave_task *l)
+{
+    struct pms_app *app = l->task.app;
+    uint64_t now = pms_clock_boot_ns();
+
+    if (now - l->since_ns > REMOVE_NS) {
+        pms_task_fail(
+            &l->task, -ETIMEDOUT,
+            "%s is in the cluster no more, but has not cleared up in time: it goes on by itself; look "
+            "at its log",
+            l->name);
+        return;
+    }
+    if (l->self || in_raft(app, l->id) || now - l->ask_ns < ASK_NS)
+        return;
+    l->ask_ns = now;
+    if (pms_rpc_call(app->rpc, l->id, "local", NULL, ASK_MS, on_answer, l) == 0)
+        pms_task_call(&l->task);
 }
 
 static void moving_step(struct leave_task *l)
@@ -111,9 +181,7 @@ static void leave_step(struct pms_task *task)
         pms_task_command(task, cmd, COMMAND_MS, NULL);
         break;
     default:
-        // The leaving node itself cannot always see its removal; it does not matter to it.
-        if (l->self || !in_raft(task->app, l->id) || pms_clock_boot_ns() - l->since_ns > REMOVE_NS)
-            leave_done(l);
+        remove_step(l);
         break;
     }
 }

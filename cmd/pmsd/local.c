@@ -116,6 +116,9 @@ const char *pms_local_brick_text(int err)
         return "it holds data that is no brick: wipe it if nobody needs it, or name another place";
     case PMS_EBUSY:
         return "another process still uses it";
+    case PMS_EIDENTITY:
+        return "it holds a brick of another cluster or array, or one that this node kept from before it left "
+               "the cluster: if nobody needs that data, remove the file (wipe the device), and it goes on";
     case -ENOENT:
         return "it is missing: is its file system mounted?";
     default:

@@ -84,6 +84,8 @@ void pms_locals_tick(struct pms_app *app);
 // Closes everything without touching bricks; true once nothing is open any more (call again after each
 // event).
 bool pms_locals_shutdown(struct pms_app *app);
+// Nothing of any array is left here: no brick, no target.
+bool pms_locals_none(const struct pms_app *app);
 // All configurations again, now live (pms_raft's caught-up).
 void pms_locals_live(struct pms_app *app);
 

@@ -60,8 +60,8 @@ static bool info_same(const struct pms_array_info *x, const struct pms_array_inf
     return same;
 }
 
-// Our slot and its brick's path. A place that was filled and is blank now was replaced.
-static void place_take(struct pms_local *a, int slot, bool was_zeroed)
+// Our slot and its brick's path. lost: what we have of it belongs to a place that is no more.
+static void place_take(struct pms_local *a, int slot, bool lost)
 {
     const struct pms_slot_info *s = &a->info.slots[slot];
     char path[sizeof(a->path)];
@@ -70,8 +70,7 @@ static void place_take(struct pms_local *a, int slot, bool was_zeroed)
         snprintf(path, sizeof(path), "%s", s->brick);
     else
         snprintf(path, sizeof(path), "%s/%s.brick", a->app->opt.brick_dir, a->info.name);
-    if (a->slot >= 0 && a->brick != PMS_BRICK_NONE && a->brick != PMS_BRICK_GONE &&
-        (a->replaced || (was_zeroed && !s->zeroed))) {
+    if (a->slot >= 0 && a->brick != PMS_BRICK_NONE && a->brick != PMS_BRICK_GONE && (a->replaced || lost)) {
         a->replaced = true;
         strcpy(a->path_next, path);
     } else {
@@ -83,23 +82,22 @@ static void place_take(struct pms_local *a, int slot, bool was_zeroed)
 static void array_take(struct pms_local *a, const struct pms_array_info *info)
 {
     int slot = pms_array_slot_of(info, a->app->node.id);
-    bool changed = !info_same(&a->info, info), was_zeroed;
+    int was = pms_array_slot_of(&a->info, a->app->node.id);
+    bool changed = !info_same(&a->info, info), lost;
 
-    a->in_state = true;
+    // The slot's number and path are still needed for closing and removing when the slot itself is gone.
+    a->in_state = slot >= 0;
     if (!changed)
         return;
     if (a->info.primary != info->primary && info->primary == slot && slot >= 0 && a->app->caught_up) {
         a->takeovers++;
         a->app->takeovers_seen++;
     }
-    was_zeroed =
-        a->slot >= 0 && a->info.slots[a->slot].node_id == a->app->node.id && a->info.slots[a->slot].zeroed;
+    // A place that was taken away meanwhile, or was filled and is blank now.
+    lost = slot >= 0 && (was < 0 || (a->info.slots[was].zeroed && !info->slots[slot].zeroed));
     a->info = *info;
-    // The slot's number and path are still needed for closing and removing when the slot itself is gone.
-    if (slot < 0)
-        a->in_state = false;
-    else
-        place_take(a, slot, was_zeroed);
+    if (slot >= 0)
+        place_take(a, slot, lost);
     pms_local_conf_send(a);
 }
 
@@ -115,6 +113,15 @@ static void array_free(struct pms_local *a)
 static bool array_over(const struct pms_local *a)
 {
     return !a->in_state && a->brick == PMS_BRICK_GONE && a->at == NULL;
+}
+
+bool pms_locals_none(const struct pms_app *app)
+{
+    pms_list_for_each (it, &app->arrays) {
+        if (!array_over(pms_list_entry(it, struct pms_local, link)))
+            return false;
+    }
+    return true;
 }
 
 static void arrays_sweep(struct pms_app *app)

@@ -4,7 +4,8 @@
 // At the leader, every half second, one change at a time: a node of the list that is no voter becomes one (at
 // most PMS_VOTERS_MAX, the others follow as standbys); a member that is not on the list is removed; if that
 // is the leader itself, it hands leadership over first. So join and leave only change the list, and whoever
-// leads finishes the work.
+// leads finishes the work. A member that left is removed only after its farewell: it has applied that it left
+// and has removed its bricks; or it does not answer, or takes too long.
 //
 // A node that is not on the list of its own state, or that hears no leader for long, asks the others; the
 // leader's word (after a barrier) that it is no member makes it leave: it forgets the cluster and takes a new
@@ -14,6 +15,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "cmd/pmsd/local.h"
 #include "cmd/pmsd/member.h"
 
 #include <stdlib.h>
@@ -21,12 +23,24 @@
 
 #define RECONCILE_NS  500000000ull
 #define ASK_NS        1000000000ull
+#define ASK_LEFT_NS   200000000ull // by one that knows that it has left
 #define LEADERLESS_NS 3000000000ull
+#define SILENT_NS     2500000000ull  // a leaving node that does not answer is down
+#define FAREWELL_NS   15000000000ull // for its bricks
 #define CHANGE_MS     20000
 #define ASK_MS        1000
 
+// The member that is on the list no more, at the leader.
+struct farewell {
+    uint64_t id; // 0: none
+    uint64_t since_ns, heard_ns;
+    bool asking;
+    bool cleared; // it said so
+};
+
 struct pms_members {
     struct pms_app *app;
+    struct farewell farewell;
     bool changing; // a change of the membership is under way
     bool asking;
     unsigned ask_next;                        // whom
@@ -101,6 +115,78 @@ static bool add_one(struct pms_members *m, const struct pms_raft_status *st)
     return false;
 }
 
+// By its own state this node has left.
+static bool has_left(const struct pms_app *app)
+{
+    struct pms_node_info node;
+
+    return app->caught_up && pms_state_has_cluster(app->state) &&
+           pms_state_node_get(app->state, app->node.id, &node) != 0;
+}
+
+bool pms_members_cleared(const struct pms_app *app)
+{
+    return app->phase == PMS_APP_MEMBER && has_left(app) && pms_locals_none(app);
+}
+
+struct farewell_ask {
+    struct pms_app *app;
+    uint64_t id;
+};
+
+static void on_farewell(void *data, int status, const json_t *body)
+{
+    struct farewell_ask *ask = data;
+    struct pms_members *m = ask->app->members;
+
+    if (m != NULL && m->farewell.id == ask->id) {
+        m->farewell.asking = false;
+        if (status == 0)
+            m->farewell.heard_ns = pms_clock_boot_ns();
+        m->farewell.cleared = status == 0 && pms_json_bool(body, "cleared", false);
+        if (m->farewell.cleared)
+            m->reconcile_ns = 0;
+    }
+    free(ask);
+}
+
+static void farewell_ask(struct pms_members *m)
+{
+    struct farewell_ask *ask;
+
+    if (m->farewell.asking || m->farewell.id == m->app->node.id)
+        return;
+    ask = calloc(1, sizeof(*ask));
+    PMS_CHECK_MSG(ask != NULL, "out of memory");
+    *ask = (struct farewell_ask){m->app, m->farewell.id};
+    m->farewell.asking = pms_rpc_call(m->app->rpc, ask->id, "local", NULL, ASK_MS, on_farewell, ask) == 0;
+    if (!m->farewell.asking)
+        free(ask);
+}
+
+// May the member go? Else it is asked again.
+static bool farewell_over(struct pms_members *m, uint64_t id)
+{
+    uint64_t now = pms_clock_boot_ns();
+    struct farewell *f = &m->farewell;
+
+    if (f->id != id)
+        *f = (struct farewell){.id = id, .since_ns = now, .heard_ns = now};
+    if (id == m->app->node.id) {
+        f->cleared = pms_members_cleared(m->app);
+        f->heard_ns = now;
+    }
+    if (f->cleared)
+        return true;
+    if (now - f->heard_ns > SILENT_NS || now - f->since_ns > FAREWELL_NS) {
+        pms_log(PMS_LOG_WARN, "node %s has left, but %s: it may keep brick files", pms_log_hexid(id),
+                now - f->heard_ns > SILENT_NS ? "does not answer" : "has not removed its bricks in time");
+        return true;
+    }
+    farewell_ask(m);
+    return false;
+}
+
 static bool remove_one(struct pms_members *m, const struct pms_raft_status *st)
 {
     struct pms_node_info node;
@@ -108,6 +194,8 @@ static bool remove_one(struct pms_members *m, const struct pms_raft_status *st)
     for (unsigned i = 0; i < st->members_n; i++) {
         if (pms_state_node_get(m->app->state, st->members[i].id, &node) == 0)
             continue;
+        if (!farewell_over(m, st->members[i].id))
+            return true;
         if (st->members[i].id == m->app->node.id)
             m->changing = pms_raft_transfer(m->app->raft, 0, on_changed, m->app) == 0;
         else
@@ -121,11 +209,15 @@ static void reconcile(struct pms_members *m)
 {
     struct pms_raft_status st;
 
+    if (!pms_raft_is_ready(m->app->raft))
+        m->farewell.id = 0; // the next leader sees to it
     if (m->changing || !pms_raft_is_ready(m->app->raft) || !pms_state_has_cluster(m->app->state))
         return;
     pms_raft_status_get(m->app->raft, &st);
-    if (!remove_one(m, &st))
-        add_one(m, &st);
+    if (remove_one(m, &st))
+        return;
+    m->farewell.id = 0;
+    add_one(m, &st);
 }
 
 // ---- Am I still one of you? ----
@@ -146,24 +238,25 @@ static void on_answer(void *data, int status, const json_t *body)
 static bool in_doubt(struct pms_members *m, uint64_t now)
 {
     struct pms_app *app = m->app;
-    struct pms_node_info node;
 
     if (pms_raft_leader(app->raft) != 0)
         m->leader_ns = now;
     if (now - m->leader_ns > LEADERLESS_NS)
         return true;
-    return app->caught_up && pms_state_has_cluster(app->state) &&
-           pms_state_node_get(app->state, app->node.id, &node) != 0;
+    return has_left(app);
 }
 
 static void ask(struct pms_members *m)
 {
     struct pms_node_file *node = &m->app->node;
-    uint64_t to;
+    uint64_t to, leader = pms_raft_leader(m->app->raft);
 
     if (m->asking || node->n_peers == 0)
         return;
-    to = node->peers[m->ask_next++ % node->n_peers].id;
+    // Only the leader answers; who led last may lead no more.
+    to = node->peers[m->ask_next++ / 2 % node->n_peers].id;
+    if (leader != 0 && m->ask_next % 2 == 1)
+        to = leader;
     if (to != node->id)
         m->asking = pms_rpc_call(m->app->rpc, to, "member", NULL, ASK_MS, on_answer, m->app) == 0;
 }
@@ -177,7 +270,7 @@ void pms_members_tick(struct pms_members *m)
         reconcile(m);
     }
     if (in_doubt(m, now) && now >= m->ask_ns) {
-        m->ask_ns = now + ASK_NS;
+        m->ask_ns = now + (has_left(m->app) ? ASK_LEFT_NS : ASK_NS);
         ask(m);
     }
 }

@@ -17,6 +17,9 @@ void pms_members_tick(struct pms_members *m);
 // Service "member": {"member": bool}, by the leader only (PMS_ENOTLEADER elsewhere).
 void pms_members_serve(void *data, uint64_t from, struct pms_rpc_request *request, const json_t *body);
 
+// This node has applied that it left, and nothing of its arrays is left here.
+bool pms_members_cleared(const struct pms_app *app);
+
 // The state's nodes were applied: addresses are kept for when there is no state (node.json).
 void pms_members_note_addresses(struct pms_app *app);
 

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "cmd/pmsd/local.h"
+#include "cmd/pmsd/membership.h"
 
 #include <errno.h>
 
@@ -83,6 +84,7 @@ json_t *pms_report_make(struct pms_app *app)
         json_object_set_new(arrays, pms_id_format(a->info.id, text), array_report(a));
     }
     json_object_set_new(root, "arrays", arrays);
+    pms_json_set_bool(root, "cleared", pms_members_cleared(app));
     return root;
 }
 

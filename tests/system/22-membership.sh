@@ -28,8 +28,8 @@ verify_wait_working
 assert_refused 1 'n9' "${devcluster[@]}" ctl 1 cluster leave --node n9
 assert_refused 1 'in sync' "${devcluster[@]}" ctl 1 array replace disk --node n3
 ctl 3 cluster leave --node n2 || fail "n2 may not leave"
+is_alone 2 || fail "n2 is said to have left and does not know"
 assert_eq "primary after n2 left" "$(primary_of disk)" 1
-wait_until 10 is_alone 2 || fail "n2 does not notice that it has left"
 [ -z "$(find "$dir/n2/bricks" -type f)" ] || fail "n2 left its brick behind"
 assert_refused 1 'last good copy' "${devcluster[@]}" ctl 1 cluster leave
 say "n2 has left, its array is served by n1"
@@ -43,6 +43,17 @@ rejoin 2
 assert_eq "number of nodes" "$(ctl 2 node list -o json | jq length)" 3
 say "n3 holds the second copy, n2 is back as a new node"
 
+# ---- A node with a brick leaves by its own word, comes back at once, and is filled again ----
+
+for _ in 1 2 3; do
+    ctl 3 cluster leave || fail "n3 may not leave"
+    [ -z "$(find "$dir/n3/bricks" -type f)" ] || fail "n3 left its brick behind"
+    rejoin 3
+    ctl 1 array replace disk --node n3 || fail "no new place on the returned n3"
+    wait_healthy disk 30
+done
+say "n3 left with its brick removed, and was filled again, three times"
+
 # ---- The leader leaves, by its own word ----
 
 leads() { [ "$(leader)" = "n$1" ]; }
@@ -55,7 +66,6 @@ fi
 old=$(leader)
 if [ "$old" = n2 ]; then
     ctl 2 cluster leave || fail "the leader may not leave"
-    wait_until 10 is_alone 2 || fail "n2 does not notice that it has left"
     rejoin 2
     say "$old led, left and is back; $(leader) leads now"
 fi
@@ -98,7 +108,38 @@ wait_until 10 has_quorum || fail "no quorum with n2 back"
 dc start 3 || fail "n3 does not start"
 wait_healthy disk 30
 
+# ---- A node that is down leaves: what it still holds is named ----
+
+[ "$(primary_of disk)" != 3 ] || ctl 1 array handover disk --to n1 || fail "no handover to n1"
+dc kill 3
+wait_until 10 ejected || fail "n3 is still counted on"
+ctl 1 cluster leave --node n3 || fail "n3, which is down, may not be taken out"
+dc start 3 || fail "n3 does not start"
+wait_until 20 is_alone 3 || fail "n3 does not notice that it was taken out"
+stale=$(brick_of 3) || exit 1
+rejoin 3
+ctl 1 array replace disk --node n3 || fail "no new place on n3"
+named() { ctl 1 cluster status | grep -F "brick $stale on node n3" | grep -q 'remove the file'; }
+wait_until 10 named || fail "nobody says that $stale is in the way: $(ctl 1 cluster status)"
+rm "$stale"
+wait_healthy disk 30
+replicas_must_agree disk
+say "n3 was taken out while down; its old brick was named, removed, and n3 filled again"
+
 # ---- The end of an array ----
 
 ctl 2 array delete disk || fail "the array cannot be deleted"
 assert_eq "bricks left" "$(find "$dir"/n?/bricks -type f | wc -l)" 0
+
+# ---- The last node leaves ----
+
+ctl 3 cluster leave || fail "n3 may not leave"
+wait_until 5 is_alone 3 || fail "n3 still knows a cluster"
+ctl 3 cluster init --name wrong --node n3 --addr 10.77.0.13 || fail "n3 makes no cluster of its own"
+ctl 3 array create little --size 16M --copies 1 --portal 10.77.0.103/24 || fail "no array on n3 alone"
+assert_refused 1 'delete its arrays first' "${devcluster[@]}" ctl 3 cluster leave
+ctl 3 array delete little || fail "the array of n3 alone cannot be deleted"
+ctl 3 cluster leave || fail "the last node may not leave"
+rejoin 3
+assert_eq "number of nodes" "$(ctl 3 node list -o json | jq length)" 3
+say "n3 had a cluster of its own, left it, and is back"
