@@ -170,7 +170,7 @@ static void say_no_quorum(const struct pms_state *st, const struct survey *s, st
         say(v->next, "; a witness would have kept it going");
 }
 
-// True: the cause is a brick, and it was said.
+// True: the cause is a brick; it was said, and what to do.
 static bool say_brick(const struct pms_policy_view *view, const struct pms_array_info *array, unsigned slot,
                       const struct pms_node_info *node, struct pms_verdict *v)
 {
@@ -179,8 +179,16 @@ static bool say_brick(const struct pms_policy_view *view, const struct pms_array
     if (bad == NULL)
         return false;
     say(v->text, ": node %s cannot use its brick %s: %s", node->name, bad->path, bad->error);
+    if (!array->slots[slot].zeroed) { // a new place, not filled yet: nothing of the array was ever there
+        say(v->next, "clear that place, or name another: pmsctl array replace %s --node %s --brick PATH",
+            array->name, node->name);
+        return true;
+    }
     say(v->next, "put the right file or disk of array %s back in its place on node %s", array->name,
         node->name);
+    if (!array->slots[slot].in_sync) // else nothing else has the data
+        say(v->next, ", or give the copy a new one: pmsctl array replace %s --node %s [--brick PATH]",
+            array->name, node->name);
     return true;
 }
 
@@ -234,10 +242,7 @@ static void say_degraded(const struct pms_state *st, const struct pms_policy_vie
     } else if (!pms_view_alive(view, node.id)) {
         say(v->text, ": node %s is down", node.name);
         say(v->next, "bring node %s back: it resyncs by itself", node.name);
-    } else if (say_brick(view, array, slot, &node, v)) {
-        say(v->next, ", or give the copy a new one: pmsctl array replace %s --node %s", array->name,
-            node.name);
-    } else {
+    } else if (!say_brick(view, array, slot, &node, v)) {
         say(v->text, ": node %s is up, and resyncs next", node.name);
     }
 }

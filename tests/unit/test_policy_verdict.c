@@ -119,7 +119,11 @@ static void test_verdict_when_a_brick_is_unusable_then_names_it_and_what_to_do(v
     says(f, &v, PMS_VERDICT_DEGRADED,
          "degraded: array v has 1 of 2 copies: node b cannot use its brick /x/v: it is missing",
          "put the right file or disk of array v back in its place on node b, or give the copy a new one: "
-         "pmsctl array replace v --node b");
+         "pmsctl array replace v --node b [--brick PATH]");
+    f_ok(f, "{'op': 'array_replace', 'array': 'v', 'slot': 1, 'node': '" NODE_B "', 'brick': null}");
+    says(f, &v, PMS_VERDICT_DEGRADED,
+         "degraded: array v has 1 of 2 copies: node b cannot use its brick /x/v: it is missing",
+         "clear that place, or name another: pmsctl array replace v --node b --brick PATH");
     v.n_bricks = 1; // of another array
     says(f, &v, PMS_VERDICT_DEGRADED, "degraded: array v has 1 of 2 copies: node b is up, and resyncs next",
          "");
