@@ -246,19 +246,49 @@ static bool in_doubt(struct pms_members *m, uint64_t now)
     return has_left(app);
 }
 
+// The turn-th node of the state, from the start again after the last; 0: there is none.
+static uint64_t listed_node(const struct pms_app *app, unsigned turn)
+{
+    struct pms_node_info node;
+    unsigned n = 0;
+    size_t c;
+
+    for (c = 0; pms_state_node_next(app->state, &c, &node);)
+        n++;
+    if (n == 0)
+        return 0;
+    turn %= n;
+    for (c = 0; pms_state_node_next(app->state, &c, &node) && turn > 0;)
+        turn--;
+    return node.id;
+}
+
+// Only the leader answers: who led last, those on the list, and those whom this node ever knew, in turn. The
+// last only if the state may be old: they may be many and gone.
+static uint64_t whom_to_ask(struct pms_members *m)
+{
+    const struct pms_node_file *node = &m->app->node;
+    unsigned ways = has_left(m->app) ? 2 : 3, turn = m->ask_next / ways, way = m->ask_next % ways;
+
+    m->ask_next++;
+    if (way == 0)
+        return pms_raft_leader(m->app->raft);
+    if (way == 1)
+        return listed_node(m->app, turn);
+    return node->n_peers > 0 ? node->peers[turn % node->n_peers].id : 0;
+}
+
 static void ask(struct pms_members *m)
 {
-    struct pms_node_file *node = &m->app->node;
-    uint64_t to, leader = pms_raft_leader(m->app->raft);
+    uint64_t to;
 
-    if (m->asking || node->n_peers == 0)
+    if (m->asking)
         return;
-    // Only the leader answers; who led last may lead no more.
-    to = node->peers[m->ask_next++ / 2 % node->n_peers].id;
-    if (leader != 0 && m->ask_next % 2 == 1)
-        to = leader;
-    if (to != node->id)
+    to = whom_to_ask(m);
+    if (to != 0 && to != m->app->node.id)
         m->asking = pms_rpc_call(m->app->rpc, to, "member", NULL, ASK_MS, on_answer, m->app) == 0;
+    else
+        m->ask_ns = 0; // the next one soon
 }
 
 void pms_members_tick(struct pms_members *m)
