@@ -3,6 +3,7 @@
 #
 #   make CC=clang            another compiler          objects and results in build/clang/
 #   make SAN=asan|tsan       sanitizers                                     build/gcc-asan/ ...
+#   make CC=clang SAN=fuzz   what the fuzzers need                          build/clang-fuzz/
 #   make OUT=DIR             an output folder of one's own
 #   make V=1                 shows the commands
 
@@ -30,8 +31,11 @@ LINK += -fsanitize=address,undefined
 else ifeq ($(SAN),tsan)
 FLAGS += -fsanitize=thread
 LINK += -fsanitize=thread
+else ifeq ($(SAN),fuzz)
+FLAGS += -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+LINK += -fsanitize=fuzzer,address,undefined
 else ifneq ($(SAN),)
-$(error SAN is asan, tsan or empty)
+$(error SAN is asan, tsan, fuzz or empty)
 endif
 
 LDLIBS := -lraft -luv -ljansson -lmicrohttpd -lgnutls -llz4 -lxxhash -luring -lisal -lsystemd
@@ -41,6 +45,7 @@ DESTDIR ?=
 LEVEL ?= raid1
 SEEDS ?= 1000
 FIRST_SEED ?= 1
+SECONDS_EACH ?= 60
 
 ifeq ($(V),1)
 Q :=
@@ -84,9 +89,10 @@ endif
 sims := $(if $(src_sim),$(OUT)/tests/sim $(OUT)/tests/sim-mutants)
 raft_sim := $(if $(src_raft_sim),$(OUT)/tests/raft-sim)
 tools := $(patsubst tests/tools/%.c,$(OUT)/tests/tools/%,$(src_tools))
+fuzzers := $(patsubst tests/fuzz/%.c,$(OUT)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 units := $(patsubst tests/unit/%.c,$(OUT)/tests/unit/%,$(src_unit))
 
-.PHONY: all everything unit test sim sim-build raft-sim-build demo soak bench install check format tidy deps clean help
+.PHONY: all everything unit test sim sim-build raft-sim-build fuzz fuzz-build demo soak bench install check format tidy deps clean help
 
 all: $(LIBS) $(programs) $(tools)
 
@@ -148,6 +154,10 @@ $(tools): $(OUT)/tests/tools/%: $(OBJ)/tests/tools/%.o $(call objs,$(src_tools_l
 $(units): $(OUT)/tests/unit/%: $(OBJ)/tests/unit/%.o $(OUT)/tests/libtools.a $(LIBS)
 	$(call link,$(LDLIBS) -liscsi -lcmocka)
 
+# libFuzzer's, each with a main of its own: only with CC=clang SAN=fuzz.
+$(fuzzers): $(OUT)/tests/fuzz/%: $(OBJ)/tests/fuzz/%.o $(LIBS)
+	$(call link,$(LDLIBS))
+
 # What the tools share, for the unit tests of it.
 $(OUT)/tests/libtools.a: $(call objs,$(src_tools_lib))
 
@@ -198,6 +208,12 @@ raft-sim-build: $(raft_sim)
 sim: $(sims)
 	$(Q)$(OUT)/tests/sim --seeds $(SEEDS) --first $(FIRST_SEED)
 
+# Each fuzzer for SECONDS_EACH.
+fuzz-build: $(fuzzers)
+fuzz:
+	@$(MAKE) CC=clang SAN=fuzz fuzz-build
+	@tests/fuzz/run $(SECONDS_EACH)
+
 # Until interrupted or until a seed fails.
 soak: $(sims)
 	@first=$(FIRST_SEED); while $(OUT)/tests/sim --seeds $(SEEDS) --first $$first; do first=$$((first + $(SEEDS))); done; exit 1
@@ -247,6 +263,7 @@ help:
 	@echo 'test            everything that can be tested; SKIP_SYSTEM=1, ONLY=pattern; logs in build/log/'
 	@echo 'unit            unit tests only'
 	@echo 'sim             the cluster simulator: SEEDS=1000 FIRST_SEED=1'
+	@echo 'fuzz            every fuzzer for SECONDS_EACH=60'
 	@echo 'soak            the simulator with ever new seeds, until one fails'
 	@echo 'demo            a cluster on this machine, a failover under load (as root): LEVEL=raid1'
 	@echo 'bench           benchmarks'
