@@ -16,12 +16,12 @@ struct dial {
     uint64_t node;
 };
 
-static void on_dialled(void *data, int status, int fd)
+static void on_dialled(void *data, int status, int fd, unsigned version)
 {
     struct dial *d = data;
 
     if (d->app->data != NULL)
-        pms_loop_link_dialled(d->app->data, d->node, status == 0 ? fd : status);
+        pms_loop_link_dialled(d->app->data, d->node, status == 0 ? fd : status, version);
     free(d);
 }
 
@@ -35,16 +35,16 @@ static void link_want(struct pms_app *app, uint64_t node)
     rv = pms_net_dial(app->net, node, PMS_CHANNEL_DATA, on_dialled, d, NULL);
     if (rv != 0) {
         free(d);
-        pms_loop_link_dialled(app->data, node, rv);
+        pms_loop_link_dialled(app->data, node, rv, 0);
     }
 }
 
-void pms_data_accept(void *data, uint64_t peer, int fd)
+void pms_data_accept(void *data, uint64_t peer, int fd, unsigned version)
 {
     struct pms_app *app = data;
 
     if (app->data != NULL)
-        pms_loop_link_accepted(app->data, peer, fd);
+        pms_loop_link_accepted(app->data, peer, fd, version);
     else
         close(fd); // stopping
 }

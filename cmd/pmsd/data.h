@@ -11,6 +11,6 @@ int pms_data_start(struct pms_app *app);
 void pms_data_stop(struct pms_app *app, void (*cb)(struct pms_app *app));
 
 // pms_net's on_data: a peer's data connection.
-void pms_data_accept(void *data, uint64_t peer, int fd);
+void pms_data_accept(void *data, uint64_t peer, int fd, unsigned version);
 
 #endif

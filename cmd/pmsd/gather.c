@@ -44,6 +44,18 @@ static void bricks_collect(struct pms_gather *g, const struct pms_array_info *in
     }
 }
 
+// Those that do not answer because they cannot.
+static void strange_collect(struct pms_gather *g, const struct pms_app *app)
+{
+    struct pms_net_mismatch m[2 * PMS_NODES_MAX];
+    unsigned n = pms_net_mismatches(app->net, m, sizeof(m) / sizeof(m[0]));
+
+    for (unsigned i = 0; i < g->n_nodes; i++)
+        for (unsigned k = 0; k < n && !g->nodes[i].answered; k++)
+            if (m[k].node == g->nodes[i].info.id)
+                g->view.strange[g->view.n_strange++] = m[k].node;
+}
+
 // The policy's view: who answers, what the primaries say of their arrays, and the nodes of their bricks.
 static void view_make(struct gather *w)
 {
@@ -56,6 +68,7 @@ static void view_make(struct gather *w)
     for (unsigned i = 0; i < g->n_nodes; i++)
         if (g->nodes[i].answered)
             g->view.alive[g->view.n_alive++] = g->nodes[i].info.id;
+    strange_collect(g, w->app);
     for (size_t c = 0; pms_state_array_next(w->app->state, &c, &info);) {
         const json_t *r =
             info.primary >= 0 ? pms_gather_array(g, info.slots[info.primary].node_id, info.id) : NULL;

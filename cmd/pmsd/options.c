@@ -2,6 +2,7 @@
 // pmsd's command line.
 #include "cmd/pmsd/options.h"
 #include "base/err.h"
+#include "base/version.h"
 #include "cmd/version.h"
 
 #include <getopt.h>
@@ -25,7 +26,7 @@ static const char help[] =
     "                  does. probe: each waits for an answer of the others. auto: probe in a virtual "
     "machine\n"
     "  --log-level L   debug, info, warn or error (default info)\n"
-    "  --version       prints the version\n"
+    "  --version       prints the versions: of the program, and of what it speaks and reads\n"
     "  --help          prints this\n"
     "\n"
     "Exit status: 0 stopped by SIGTERM or SIGINT, 1 failed (the last line of the log says why), 2 wrong "
@@ -45,6 +46,20 @@ static int read_mode_parse(const char *text, enum pms_read_mode *mode)
     }
     fprintf(stderr, "pmsd: --read-mode is auto, probe or lease, not %s\n", text);
     return PMS_EUSAGE;
+}
+
+static void versions_print(void)
+{
+    char node[PMS_VERSIONS_TEXT_SIZE], ring[PMS_VERSIONS_TEXT_SIZE], brick[PMS_VERSIONS_TEXT_SIZE];
+
+    printf("pmsd %s\n"
+           "protocol between nodes: version %s\n"
+           "plugin: version %s\n"
+           "bricks: version %s\n"
+           "feature level: up to %u\n",
+           PMS_VERSION, pms_versions_format(pms_node_versions, node),
+           pms_versions_format(pms_ring_versions, ring), pms_versions_format(pms_brick_versions, brick),
+           pms_feature_level_max);
 }
 
 int pms_options_parse(int argc, char **argv, struct pms_options *opt)
@@ -97,7 +112,7 @@ int pms_options_parse(int argc, char **argv, struct pms_options *opt)
                 return PMS_EUSAGE;
             break;
         case OPT_VERSION:
-            printf("pmsd %s\n", PMS_VERSION);
+            versions_print();
             return 1;
         case 'h':
             fputs(help, stdout);

@@ -8,7 +8,8 @@
 
 #include <jansson.h>
 
-// {"hypervisor": bool, "probe_reads": bool, "arrays": {array id: {...}}}; new reference.
+// {"hypervisor": bool, "probe_reads": bool, "version": text, "protocol": {"min", "max"}, "mismatches":
+// [{"node", "protocol"}] (with whom no version is common), "arrays": {array id: {...}}}; new reference.
 //   brick            none, creating, made, opening, open, closing, deleting, gone
 //   brick_error      name and text of what the last step failed with, if it did; brick_path
 //   zero_done/total  bytes, while a device is being zeroed

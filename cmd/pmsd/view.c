@@ -149,6 +149,16 @@ static const char *role_name(const struct pms_raft_status *st, uint64_t id)
     return names[0];
 }
 
+static const char *node_state(const struct pms_gather *g, const struct pms_gather_node *n)
+{
+    if (n->answered)
+        return "up";
+    for (unsigned i = 0; i < g->view.n_strange; i++)
+        if (g->view.strange[i] == n->info.id)
+            return "incompatible";
+    return "down";
+}
+
 json_t *pms_view_nodes(const struct pms_app *app, const struct pms_gather *g)
 {
     json_t *list = json_array();
@@ -163,7 +173,9 @@ json_t *pms_view_nodes(const struct pms_app *app, const struct pms_gather *g)
         pms_json_set_id(obj, "id", n->info.id);
         pms_json_set_str(obj, "addr", n->info.addr);
         pms_json_set_str(obj, "role", n->info.witness ? "witness" : "data");
-        pms_json_set_str(obj, "state", n->answered ? "up" : "down");
+        pms_json_set_str(obj, "state", node_state(g, n));
+        if (n->answered)
+            pms_json_set_str(obj, "version", pms_json_str(n->report, "version", "?"));
         pms_json_set_str(obj, "raft", role_name(&st, n->info.id));
         pms_json_set_bool(obj, "leader", st.leader == n->info.id);
         pms_json_set_bool(obj, "self", n->info.id == app->node.id);
@@ -230,6 +242,49 @@ static void array_warnings(json_t *list, const struct pms_app *app, const struct
     }
 }
 
+static struct pms_versions versions_of(const json_t *obj)
+{
+    uint64_t min = 0, max = 0;
+
+    pms_json_u64(json_object_get(obj, "protocol"), "min", &min);
+    pms_json_u64(json_object_get(obj, "protocol"), "max", &max);
+    return (struct pms_versions){(uint8_t)min, (uint8_t)max};
+}
+
+static int node_index(const struct pms_gather *g, uint64_t id)
+{
+    for (unsigned i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].info.id == id)
+            return (int)i;
+    return -1;
+}
+
+// What node i says of those that it cannot talk to. Of a pair that both answer here the first one tells.
+static void version_warnings(json_t *list, const struct pms_gather *g, unsigned i)
+{
+    const json_t *mismatches = json_object_get(g->nodes[i].report, "mismatches"), *m;
+    struct pms_versions own = versions_of(g->nodes[i].report), theirs;
+    char own_text[PMS_VERSIONS_TEXT_SIZE], theirs_text[PMS_VERSIONS_TEXT_SIZE];
+    uint64_t id;
+    size_t k;
+
+    json_array_foreach (mismatches, k, m) {
+        int other = pms_json_id(m, "node", &id) == 0 ? node_index(g, id) : -1;
+        const char *a, *b;
+
+        if (other < 0 || (g->nodes[other].answered && other < (int)i))
+            continue;
+        theirs = versions_of(m);
+        a = g->nodes[i].info.name;
+        b = g->nodes[other].info.name;
+        warn(list,
+             "nodes %s and %s cannot talk: %s speaks version %s of the protocol between nodes, %s version "
+             "%s; upgrade pms on %s",
+             a, b, a, pms_versions_format(own, own_text), b, pms_versions_format(theirs, theirs_text),
+             theirs.min > own.max ? a : b);
+    }
+}
+
 static json_t *warnings(const struct pms_app *app, const struct pms_gather *g)
 {
     json_t *list = json_array();
@@ -240,6 +295,7 @@ static json_t *warnings(const struct pms_app *app, const struct pms_gather *g)
         array_warnings(list, app, g, &info);
     for (unsigned i = 0; i < g->n_nodes; i++) {
         data += g->nodes[i].info.witness ? 0 : 1;
+        version_warnings(list, g, i);
         if (!g->nodes[i].info.witness && pms_json_bool(g->nodes[i].report, "hypervisor", false) &&
             !pms_json_bool(g->nodes[i].report, "probe_reads", false))
             warn(list,

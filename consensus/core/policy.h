@@ -32,6 +32,9 @@ struct pms_policy_view {
     bool quorum;                   // the Raft group has a leader that this node hears
     uint64_t alive[PMS_NODES_MAX]; // ids of nodes that answer, the own one included
     unsigned n_alive;
+    uint64_t
+        strange[PMS_NODES_MAX]; // of those that do not answer: they run a version that cannot talk to ours
+    unsigned n_strange;
     const struct pms_policy_array *arrays; // those there are reports of, in any order
     size_t n_arrays;
     const struct pms_policy_brick *bricks; // those that are known to be unusable, in any order

@@ -152,7 +152,22 @@ static void say_arrays_without_quorum(const struct pms_state *st, const struct s
     }
 }
 
-static void say_no_quorum(const struct pms_state *st, const struct survey *s, struct pms_verdict *v)
+// Why the node does not answer, and what to do.
+static bool is_strange(const struct pms_policy_view *view, uint64_t node_id)
+{
+    for (unsigned i = 0; i < view->n_strange; i++)
+        if (view->strange[i] == node_id)
+            return true;
+    return false;
+}
+
+static const char *silence_name(const struct pms_policy_view *view, uint64_t node_id)
+{
+    return is_strange(view, node_id) ? "runs a version of pms that cannot talk to this node's" : "is down";
+}
+
+static void say_no_quorum(const struct pms_state *st, const struct pms_policy_view *view,
+                          const struct survey *s, struct pms_verdict *v)
 {
     v->kind = PMS_VERDICT_NO_QUORUM;
     say(v->text,
@@ -162,6 +177,8 @@ static void say_no_quorum(const struct pms_state *st, const struct survey *s, st
     if (s->alive == s->nodes)
         say(v->next,
             "an election should end this in a moment; if not, look at the network and the nodes' logs");
+    else if (is_strange(view, s->down.id))
+        say(v->next, "upgrade pms: node %s %s", s->down.name, silence_name(view, s->down.id));
     else
         say(v->next, "start node %s again, or mend the network", s->down.name);
     if (s->alive < s->nodes && s->nodes <= PMS_VOTERS_MAX) // then all vote
@@ -240,8 +257,11 @@ static void say_degraded(const struct pms_state *st, const struct pms_policy_vie
         say(v->text, ": slot %u is on no node of the cluster", slot);
         say(v->next, "give slot %u of array %s a place on another data node", slot, array->name);
     } else if (!pms_view_alive(view, node.id)) {
-        say(v->text, ": node %s is down", node.name);
-        say(v->next, "bring node %s back: it resyncs by itself", node.name);
+        say(v->text, ": node %s %s", node.name, silence_name(view, node.id));
+        if (is_strange(view, node.id))
+            say(v->next, "upgrade pms as the warning says: node %s resyncs by itself then", node.name);
+        else
+            say(v->next, "bring node %s back: it resyncs by itself", node.name);
     } else if (!say_brick(view, array, slot, &node, v)) {
         say(v->text, ": node %s is up, and resyncs next", node.name);
     }
@@ -306,7 +326,7 @@ void pms_policy_verdict(const struct pms_state *st, const struct pms_policy_view
     }
     survey_make(st, view, &s);
     if (!view->quorum) {
-        say_no_quorum(st, &s, out);
+        say_no_quorum(st, view, &s, out);
         return;
     }
     if (s.count[PMS_WAITING] > 0) {
@@ -317,9 +337,13 @@ void pms_policy_verdict(const struct pms_state *st, const struct pms_policy_view
         say_resyncing(view, &s, out);
     } else if (s.alive < s.nodes) {
         out->kind = PMS_VERDICT_DEGRADED;
-        say(out->text, "degraded: %s %s is down", s.down.witness ? "witness" : "node", s.down.name);
-        say(out->next, "bring it back, or run pmsctl cluster leave --node %s if it is gone for good",
-            s.down.name);
+        say(out->text, "degraded: %s %s %s", s.down.witness ? "witness" : "node", s.down.name,
+            silence_name(view, s.down.id));
+        if (is_strange(view, s.down.id))
+            say(out->next, "upgrade pms as the warning says");
+        else
+            say(out->next, "bring it back, or run pmsctl cluster leave --node %s if it is gone for good",
+                s.down.name);
     } else {
         say_healthy(&s, out);
     }

@@ -21,14 +21,14 @@ static void on_conn_end(void *data, struct pms_conn *conn, int status, int fd)
     struct pms_net_dial *dial = data;
     struct pms_net *net = dial->net;
 
-    (void)conn;
     pms_list_del(&dial->list);
+    pms_net_version_note(net, &conn->hs, status);
     if (net->closing && status == 0) {
         close(fd);
         fd = -1;
         status = -ECANCELED;
     }
-    dial->cb(dial->data, status, fd);
+    dial->cb(dial->data, status, fd, status == 0 ? conn->hs.version : 0);
     free(dial);
     pms_net_close_advance(net);
 }

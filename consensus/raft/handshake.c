@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The handshake's two state machines (handshake.h shows the messages).
 //
-//   dialer    WAIT_CHALLENGE --CHALLENGE ok--> DONE (PROOF in out)
-//   listener  WAIT_HELLO --HELLO ok--> WAIT_PROOF (CHALLENGE in out) --PROOF ok--> DONE
+//   dialer    WAIT_CHALLENGE --CHALLENGE ok--> DONE (PROOF in out), FAILED if no version is common (likewise)
+//   listener  WAIT_HELLO --HELLO ok--> WAIT_PROOF (CHALLENGE in out) --PROOF ok--> DONE, FAILED likewise
 //   either    --anything else--> FAILED (REFUSE in out, if the peer could use it)
 #include "consensus/raft/handshake.h"
 #include "base/check.h"
@@ -20,17 +20,18 @@ static const uint8_t magic[4] = {'P', 'M', 'S', '1'};
 enum type { TYPE_HELLO = 1, TYPE_CHALLENGE = 2, TYPE_PROOF = 3, TYPE_REFUSE = 4 };
 
 // REFUSE's reason on the wire.
-enum reason { REASON_OTHER = 0, REASON_AUTH = 1, REASON_IDENTITY = 2, REASON_VERSION = 3 };
+enum reason { REASON_OTHER = 0, REASON_AUTH = 1, REASON_IDENTITY = 2 };
 
 static const size_t body_bytes[] = {
     [TYPE_HELLO] =
         1 + 1 + 1 + 1 + 16 + 8 + 8 + PMS_NONCE_BYTES, // versions, channel, zero, cluster, from, to, nonce
-    [TYPE_CHALLENGE] = 1 + 7 + 8 + PMS_NONCE_BYTES + MAC_BYTES, // version, zeros, node, nonce, mac
+    [TYPE_CHALLENGE] =
+        1 + 2 + 5 + 8 + PMS_NONCE_BYTES + MAC_BYTES, // version, versions, zeros, node, nonce, mac
     [TYPE_PROOF] = MAC_BYTES,
     [TYPE_REFUSE] = 1,
 };
 
-PMS_STATIC_ASSERT(HEAD_BYTES + 1 + 7 + 8 + PMS_NONCE_BYTES + MAC_BYTES <= PMS_HANDSHAKE_BYTES_MAX,
+PMS_STATIC_ASSERT(HEAD_BYTES + 1 + 2 + 5 + 8 + PMS_NONCE_BYTES + MAC_BYTES <= PMS_HANDSHAKE_BYTES_MAX,
                   "the longest message fits");
 
 static size_t message_bytes(enum type type)
@@ -101,6 +102,14 @@ static bool mac_equal(const uint8_t a[MAC_BYTES], const uint8_t b[MAC_BYTES])
     return gnutls_memcmp(a, b, MAC_BYTES) == 0;
 }
 
+static void self_set(struct pms_handshake *hs, const struct pms_identity *self)
+{
+    hs->self = *self;
+    if (self->versions.max == 0)
+        hs->self.versions = pms_node_versions;
+    PMS_CHECK(pms_versions_valid(hs->self.versions));
+}
+
 void pms_handshake_dial(struct pms_handshake *hs, const struct pms_identity *self, enum pms_channel channel,
                         uint64_t to, const uint8_t nonce[PMS_NONCE_BYTES])
 {
@@ -108,13 +117,13 @@ void pms_handshake_dial(struct pms_handshake *hs, const struct pms_identity *sel
 
     memset(hs, 0, sizeof *hs);
     hs->state = PMS_HANDSHAKE_WAIT_CHALLENGE;
-    hs->self = *self;
+    self_set(hs, self);
     hs->dialer = true;
     hs->channel = (uint8_t)channel;
     hs->to = to;
     w = message_begin(hs, TYPE_HELLO);
-    pms_wr_u8(&w, PMS_HANDSHAKE_OLDEST);
-    pms_wr_u8(&w, PMS_HANDSHAKE_VERSION);
+    pms_wr_u8(&w, hs->self.versions.min);
+    pms_wr_u8(&w, hs->self.versions.max);
     pms_wr_u8(&w, (uint8_t)channel);
     pms_wr_u8(&w, 0);
     pms_wr_bytes(&w, self->cluster.b, sizeof self->cluster.b);
@@ -130,7 +139,7 @@ void pms_handshake_listen(struct pms_handshake *hs, const struct pms_identity *s
 {
     memset(hs, 0, sizeof *hs);
     hs->state = PMS_HANDSHAKE_WAIT_HELLO;
-    hs->self = *self;
+    self_set(hs, self);
     memcpy(hs->nonce, nonce, PMS_NONCE_BYTES);
 }
 
@@ -167,8 +176,6 @@ static int on_refuse(struct pms_handshake *hs)
         return fail(hs, PMS_EAUTH);
     case REASON_IDENTITY:
         return fail(hs, PMS_EIDENTITY);
-    case REASON_VERSION:
-        return fail(hs, PMS_EVERSION);
     default:
         return fail(hs, PMS_EREFUSED);
     }
@@ -180,7 +187,9 @@ static void challenge_write(struct pms_handshake *hs)
     uint8_t mac[MAC_BYTES];
 
     pms_wr_u8(&w, hs->version);
-    pms_wr_zero(&w, 7);
+    pms_wr_u8(&w, hs->self.versions.min);
+    pms_wr_u8(&w, hs->self.versions.max);
+    pms_wr_zero(&w, 5);
     pms_wr_u64(&w, hs->self.node);
     pms_wr_bytes(&w, hs->nonce, PMS_NONCE_BYTES);
     memcpy(hs->challenge, hs->out, message_bytes(TYPE_CHALLENGE) - MAC_BYTES);
@@ -194,57 +203,67 @@ static void challenge_write(struct pms_handshake *hs)
 static int on_hello(struct pms_handshake *hs)
 {
     struct pms_rd r = pms_rd_over(hs->in + HEAD_BYTES, body_bytes[TYPE_HELLO]);
-    uint8_t oldest = pms_rd_u8(&r), newest = pms_rd_u8(&r), channel = pms_rd_u8(&r), zero = pms_rd_u8(&r);
+    uint8_t min = pms_rd_u8(&r), max = pms_rd_u8(&r), channel = pms_rd_u8(&r), zero = pms_rd_u8(&r);
+    struct pms_versions versions = {min, max};
     struct pms_uuid cluster;
     uint64_t from, to;
 
     pms_rd_bytes(&r, cluster.b, sizeof cluster.b);
     from = pms_rd_u64(&r);
     to = pms_rd_u64(&r);
-    if (zero != 0 || from == 0 || oldest > newest || channel < PMS_CHANNEL_RAFT ||
+    if (zero != 0 || from == 0 || !pms_versions_valid(versions) || channel < PMS_CHANNEL_RAFT ||
         channel > PMS_CHANNEL_CONTROL)
         return fail(hs, PMS_EPROTO);
-    if (newest < PMS_HANDSHAKE_OLDEST || oldest > PMS_HANDSHAKE_VERSION)
-        return refuse(hs, REASON_VERSION, PMS_EVERSION);
     if (memcmp(cluster.b, hs->self.cluster.b, sizeof cluster.b) != 0 || (to != 0 && to != hs->self.node) ||
         from == hs->self.node)
         return refuse(hs, REASON_IDENTITY, PMS_EIDENTITY);
     hs->channel = channel;
     hs->peer = from;
     hs->to = to;
-    hs->version = newest < PMS_HANDSHAKE_VERSION ? newest : PMS_HANDSHAKE_VERSION;
+    hs->versions = versions;
+    hs->version = (uint8_t)pms_versions_common(hs->self.versions, versions);
     memcpy(hs->hello, hs->in, message_bytes(TYPE_HELLO));
     challenge_write(hs);
     hs->state = PMS_HANDSHAKE_WAIT_PROOF;
     return 0;
 }
 
+// Both know each other; can they talk?
+static int done(struct pms_handshake *hs)
+{
+    if (hs->version == 0)
+        return fail(hs, PMS_EVERSION);
+    hs->state = PMS_HANDSHAKE_DONE;
+    return 0;
+}
+
 static int on_challenge(struct pms_handshake *hs)
 {
     struct pms_rd r = pms_rd_over(hs->in + HEAD_BYTES, body_bytes[TYPE_CHALLENGE]);
-    uint8_t version = pms_rd_u8(&r);
+    uint8_t version = pms_rd_u8(&r), min = pms_rd_u8(&r), max = pms_rd_u8(&r);
+    struct pms_versions versions = {min, max};
     uint8_t mac[MAC_BYTES];
     uint64_t node;
     struct pms_wr w;
 
-    pms_rd_skip(&r, 7);
+    pms_rd_skip(&r, 5);
     node = pms_rd_u64(&r);
     memcpy(hs->challenge, hs->in, message_bytes(TYPE_CHALLENGE));
     listener_mac(hs, mac);
     if (!mac_equal(mac, hs->in + message_bytes(TYPE_CHALLENGE) - MAC_BYTES))
         return refuse(hs, REASON_AUTH, PMS_EAUTH);
-    if (version < PMS_HANDSHAKE_OLDEST || version > PMS_HANDSHAKE_VERSION)
-        return refuse(hs, REASON_VERSION, PMS_EVERSION);
+    if (!pms_versions_valid(versions) || version != pms_versions_common(hs->self.versions, versions))
+        return fail(hs, PMS_EPROTO);
     if (node == 0 || node == hs->self.node || (hs->to != 0 && node != hs->to))
         return refuse(hs, REASON_IDENTITY, PMS_EIDENTITY);
     hs->version = version;
+    hs->versions = versions;
     hs->peer = node;
     w = message_begin(hs, TYPE_PROOF);
     dialer_mac(hs, mac);
     pms_wr_bytes(&w, mac, sizeof mac);
     PMS_CHECK(w.err == 0);
-    hs->state = PMS_HANDSHAKE_DONE;
-    return 0;
+    return done(hs);
 }
 
 static int on_proof(struct pms_handshake *hs)
@@ -254,8 +273,7 @@ static int on_proof(struct pms_handshake *hs)
     dialer_mac(hs, mac);
     if (!mac_equal(mac, hs->in + HEAD_BYTES))
         return refuse(hs, REASON_AUTH, PMS_EAUTH);
-    hs->state = PMS_HANDSHAKE_DONE;
-    return 0;
+    return done(hs);
 }
 
 static int message_handle(struct pms_handshake *hs)

@@ -3,9 +3,13 @@
 // Pure: bytes in, bytes out, nonces given by the caller.
 //
 //   dialer                                                       listener
-//     HELLO  channel, versions, cluster, from, to, nonce   ---->
-//                                   <----  CHALLENGE  version, node, nonce, mac("listener", HELLO, CHALLENGE)
+//     HELLO  versions, channel, cluster, from, to, nonce   ---->
+//                         <----  CHALLENGE  version, versions, node, nonce, mac("listener", HELLO, CHALLENGE)
 //     PROOF  mac("dialer", HELLO, CHALLENGE)               ---->
+//
+// The listener picks the highest version of the protocols behind the handshake that both speak, 0 if there is
+// none. Then too the handshake goes on to its end, so that both know for sure with whom they have nothing in
+// common. The handshake itself has no version: it never changes.
 //
 // mac is HMAC-SHA256 under the cluster key over the whole transcript so far; the labels keep one side's
 // answer from serving as the other's. A side that refuses says why (REFUSE, a hint nobody has to believe) and
@@ -16,14 +20,13 @@
 #define PMS_CONSENSUS_RAFT_HANDSHAKE_H
 
 #include "base/id.h"
+#include "base/version.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define PMS_KEY_BYTES           32
 #define PMS_NONCE_BYTES         32
-#define PMS_HANDSHAKE_VERSION   1   // newest version of the protocols behind the handshake that we speak
-#define PMS_HANDSHAKE_OLDEST    1   // oldest one
 #define PMS_HANDSHAKE_BYTES_MAX 128 // no message is longer
 
 enum pms_channel { PMS_CHANNEL_RAFT = 1, PMS_CHANNEL_DATA = 2, PMS_CHANNEL_CONTROL = 3 };
@@ -32,7 +35,8 @@ enum pms_channel { PMS_CHANNEL_RAFT = 1, PMS_CHANNEL_DATA = 2, PMS_CHANNEL_CONTR
 struct pms_identity {
     struct pms_uuid cluster;
     uint8_t key[PMS_KEY_BYTES];
-    uint64_t node; // never 0
+    uint64_t node;                // never 0
+    struct pms_versions versions; // zeros: pms_node_versions
 };
 
 enum pms_handshake_state {
@@ -43,15 +47,17 @@ enum pms_handshake_state {
     PMS_HANDSHAKE_FAILED,
 };
 
-// Caller's memory, no heap behind it. Read state, peer, channel, version (valid once DONE) and out.
+// Caller's memory, no heap behind it. Read state, peer, channel, version, versions (valid once DONE, and after
+// PMS_EVERSION) and out.
 struct pms_handshake {
     enum pms_handshake_state state;
     struct pms_identity self;
     bool dialer;
-    uint8_t channel; // enum pms_channel
-    uint8_t version; // agreed
-    uint64_t peer;   // authenticated once DONE
-    uint64_t to;     // whom the dialer wants; 0 takes any node of the cluster
+    uint8_t channel;              // enum pms_channel
+    uint8_t version;              // agreed; 0: none
+    struct pms_versions versions; // the peer's
+    uint64_t peer;                // authenticated once DONE
+    uint64_t to;                  // whom the dialer wants; 0 takes any node of the cluster
     uint8_t nonce[PMS_NONCE_BYTES];
     uint8_t hello[PMS_HANDSHAKE_BYTES_MAX]; // transcript
     uint8_t challenge[PMS_HANDSHAKE_BYTES_MAX];
@@ -72,7 +78,8 @@ size_t pms_handshake_want(const struct pms_handshake *hs);
 
 // Takes 1 to pms_handshake_want() bytes. 0, or why the connection must end: PMS_EPROTO (garbage, wrong
 // length, out of order), PMS_EAUTH (wrong key), PMS_EIDENTITY (another cluster, meant for another node, or
-// ourselves), PMS_EVERSION (no common version). After an error out may hold a last message for the peer.
+// ourselves), PMS_EVERSION (no common version; peer and versions are authentic). After an error out may hold a
+// last message for the peer.
 // PMS_EREFUSED: the peer refused without a reason that we know.
 int pms_handshake_feed(struct pms_handshake *hs, const uint8_t *data, size_t len);
 

@@ -50,7 +50,7 @@ static void hand_over(struct pms_net *net, const struct pms_handshake *hs,
     const struct pms_net_acceptor *acceptor = &net->acceptors[hs->channel];
 
     if (hs->channel == PMS_CHANNEL_DATA && net->config.on_data != NULL) {
-        net->config.on_data(net->config.data, hs->peer, fd);
+        net->config.on_data(net->config.data, hs->peer, fd, hs->version);
     } else if (hs->channel != PMS_CHANNEL_DATA && acceptor->on_accept != NULL) {
         acceptor->on_accept(acceptor->data, hs->peer, fd);
     } else {
@@ -69,7 +69,8 @@ static void on_conn_end(void *data, struct pms_conn *conn, int status, int fd)
         return;
     }
     net->half_open--;
-    if (status < 0 && status != -ECANCELED)
+    pms_net_version_note(net, &conn->hs, status);
+    if (status < 0 && status != -ECANCELED && status != PMS_EVERSION)
         pms_net_log_refused(net, &conn->peer, "handshake", status);
     else if (status >= 0 && net->closing)
         close(fd);

@@ -34,8 +34,8 @@ struct pms_net_config {
     // Where a node listens: 0, or PMS_ENOTFOUND.
     int (*resolve)(void *data, uint64_t node, struct sockaddr_storage *addr);
 
-    // A peer opened a data connection to us; fd is the callee's. NULL: refused.
-    void (*on_data)(void *data, uint64_t peer, int fd);
+    // A peer opened a data connection to us; fd is the callee's. version: what both speak. NULL: refused.
+    void (*on_data)(void *data, uint64_t peer, int fd, unsigned version);
 
     // The secret of a valid token: 0, or PMS_ENOTFOUND (unknown, used, expired). NULL: no one can join here.
     int (*token_secret)(void *data, const char *token_id, char secret[PMS_TOKEN_SECRET_SIZE]);
@@ -61,10 +61,20 @@ uint64_t pms_net_node(const struct pms_net *net);
 void pms_net_accept_set(struct pms_net *net, enum pms_channel channel,
                         void (*on_accept)(void *data, uint64_t peer, int fd), void *data);
 
-// One attempt to connect. On status 0 fd is the callee's; else fd is -1 and status says why: -ECONNREFUSED,
-// -ETIMEDOUT ..., PMS_ENOTFOUND (resolve), PMS_EAUTH, PMS_EIDENTITY, PMS_EVERSION, PMS_EPROTO, -ECANCELED
+// A node of the cluster that speaks no version of the protocol that this one does. Authentic.
+struct pms_net_mismatch {
+    uint64_t node;
+    struct pms_versions versions; // what it speaks
+};
+// Those for which that was so at the last attempt, theirs or ours. Returns how many of at most n were written.
+unsigned pms_net_mismatches(const struct pms_net *net, struct pms_net_mismatch *out, unsigned n);
+
+// One attempt to connect. On status 0 fd is the callee's, and version is the highest that both sides speak;
+// else fd is -1, version 0, and status says why: -ECONNREFUSED,
+// -ETIMEDOUT ..., PMS_ENOTFOUND (resolve), PMS_EAUTH, PMS_EIDENTITY, PMS_EVERSION (logged once, by us),
+// PMS_EPROTO, -ECANCELED
 // (net closed or pms_net_dial_cancel).
-typedef void (*pms_net_dial_cb)(void *data, int status, int fd);
+typedef void (*pms_net_dial_cb)(void *data, int status, int fd, unsigned version);
 
 struct pms_net_dial;
 

@@ -3,6 +3,7 @@
 #ifndef PMS_CONSENSUS_RAFT_NET_INTERNAL_H
 #define PMS_CONSENSUS_RAFT_NET_INTERNAL_H
 
+#include "base/limits.h"
 #include "base/list.h"
 #include "consensus/raft/conn.h"
 #include "consensus/raft/net.h"
@@ -13,6 +14,8 @@ struct pms_net_acceptor {
     void (*on_accept)(void *data, uint64_t peer, int fd);
     void *data;
 };
+
+#define PMS_NET_MISMATCHES_MAX (2 * PMS_NODES_MAX) // nodes that joined lately may not be known here yet
 
 struct pms_net {
     uv_loop_t *loop;
@@ -31,6 +34,8 @@ struct pms_net {
     unsigned refused_logged; // in the current window of the log limit
     unsigned refused_unlogged;  // likewise, left out
     uint64_t refused_window_ms; // its start (uv_now)
+    unsigned mismatches_n;
+    struct pms_net_mismatch mismatches[PMS_NET_MISMATCHES_MAX]; // the oldest first
 
     bool closing;
     void (*close_cb)(void *data);
@@ -40,6 +45,8 @@ struct pms_net {
 // A stranger was turned away. At most a few lines a second reach the log; the rest is counted.
 void pms_net_log_refused(struct pms_net *net, const struct sockaddr_storage *peer, const char *what,
                          int status);
+// A handshake ended, with this status: 0 or PMS_EVERSION. Remembers and logs with whom no version is common.
+void pms_net_version_note(struct pms_net *net, const struct pms_handshake *hs, int status);
 // Something of the net's has ended: if it is closing and all is gone, finishes that.
 void pms_net_close_advance(struct pms_net *net);
 

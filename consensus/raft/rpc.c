@@ -212,11 +212,12 @@ static void waiting_send(struct peer *peer)
     }
 }
 
-static void on_dialed(void *data, int status, int fd)
+static void on_dialed(void *data, int status, int fd, unsigned version)
 {
     struct peer *peer = data;
     struct pms_rpc *rpc = peer->rpc;
 
+    (void)version;
     peer->dial = NULL;
     if (status == 0)
         status = pms_stream_open(rpc->loop, fd, PMS_RPC_FRAME_MAX, &peer_events, peer, &peer->stream);

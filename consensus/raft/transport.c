@@ -87,13 +87,14 @@ static int transport_listen(struct raft_uv_transport *transport, raft_uv_accept_
     return 0;
 }
 
-static void on_dialed(void *data, int status, int fd)
+static void on_dialed(void *data, int status, int fd, unsigned version)
 {
     struct connect *c = data;
     struct impl *impl = c->impl;
     struct uv_stream_s *stream = status == 0 ? stream_new(impl, fd) : NULL;
     struct raft_uv_connect *req = c->req;
 
+    (void)version;
     pms_list_del(&c->list);
     free(c);
     if (stream != NULL)

@@ -24,12 +24,12 @@
  */
 #define SUM_OFFSET 104
 
-void pms_frame_encode(const struct pms_frame *f, uint8_t *out)
+void pms_frame_encode(const struct pms_frame *f, unsigned version, uint8_t *out)
 {
     struct pms_wr w = {out, out + PMS_FRAME_HEADER_BYTES, 0};
 
     pms_wr_u32(&w, PMS_FRAME_MAGIC);
-    pms_wr_u16(&w, PMS_FRAME_VERSION);
+    pms_wr_u16(&w, (uint16_t)version);
     pms_wr_u8(&w, f->type);
     pms_wr_u8(&w, f->status);
     pms_wr_u8(&w, f->from_slot);
@@ -52,7 +52,7 @@ void pms_frame_encode(const struct pms_frame *f, uint8_t *out)
     PMS_CHECK(!w.err && w.p == w.end);
 }
 
-int pms_frame_decode(const uint8_t *in, struct pms_frame *f)
+int pms_frame_decode(const uint8_t *in, unsigned version, struct pms_frame *f)
 {
     struct pms_rd r = {in, in + PMS_FRAME_HEADER_BYTES, 0};
     struct pms_rd sum = {in + SUM_OFFSET, in + PMS_FRAME_HEADER_BYTES, 0};
@@ -60,7 +60,7 @@ int pms_frame_decode(const uint8_t *in, struct pms_frame *f)
 
     if (pms_rd_u32(&r) != PMS_FRAME_MAGIC)
         return PMS_EPROTO;
-    if (pms_rd_u16(&r) != PMS_FRAME_VERSION)
+    if (pms_rd_u16(&r) != version)
         return PMS_EVERSION;
     if (pms_rd_u64(&sum) != XXH3_64bits(in, SUM_OFFSET))
         return PMS_EPROTO;

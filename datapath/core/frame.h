@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #define PMS_FRAME_MAGIC        0x46534d50u /* "PMSF" */
-#define PMS_FRAME_VERSION      1
 #define PMS_FRAME_HEADER_BYTES 112
 #define PMS_FRAME_PAYLOAD_MAX  (4u << 20)
 
@@ -58,11 +57,11 @@ struct pms_frame {
 };
 
 /* Writes the header of f (PMS_FRAME_HEADER_BYTES) to out, with its checksum. f->payload_sum must be set
- * before. */
-void pms_frame_encode(const struct pms_frame *f, uint8_t *out);
+ * before. version: what both ends of the connection agreed on, of pms_node_versions. */
+void pms_frame_encode(const struct pms_frame *f, unsigned version, uint8_t *out);
 /* Reads and checks a header: magic, checksum, version, type, status, payload_len <= PMS_FRAME_PAYLOAD_MAX.
- * 0, PMS_EPROTO or PMS_EVERSION; on error *f is unchanged. */
-int pms_frame_decode(const uint8_t *in, struct pms_frame *f);
+ * 0, PMS_EPROTO or PMS_EVERSION (of another version than the one agreed on); on error *f is unchanged. */
+int pms_frame_decode(const uint8_t *in, unsigned version, struct pms_frame *f);
 /* XXH3-64 of a payload; 0 length gives the fixed value of the empty string. */
 uint64_t pms_frame_sum(const void *payload, uint32_t len);
 /* "WRITE", "HB_ACK" ... for stories and logs. */

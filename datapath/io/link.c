@@ -31,6 +31,7 @@ struct out {
 struct pms_link {
     struct pms_link_env *env;
     int fd;
+    unsigned version; /* of the frames */
     const struct pms_link_ops *ops;
     void *user;
     bool closed; /* by the owner: only requests in flight keep it */
@@ -106,7 +107,8 @@ static void socket_tune(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-struct pms_link *pms_link_create(struct pms_link_env *env, int fd, const struct pms_link_ops *ops, void *user)
+struct pms_link *pms_link_create(struct pms_link_env *env, int fd, unsigned version,
+                                 const struct pms_link_ops *ops, void *user)
 {
     struct pms_link *l = calloc(1, sizeof *l);
 
@@ -116,6 +118,7 @@ struct pms_link *pms_link_create(struct pms_link_env *env, int fd, const struct 
     }
     l->env = env;
     l->fd = fd;
+    l->version = version;
     l->ops = ops;
     l->user = user;
     l->recv_op.done = on_recv;
@@ -231,7 +234,7 @@ static bool payload_begin(struct pms_link *l)
 /* The header is whole. False: receiving must not go on (failed, closed or starved). */
 static bool header_take(struct pms_link *l)
 {
-    int rc = pms_frame_decode(l->header, &l->frame);
+    int rc = pms_frame_decode(l->header, l->version, &l->frame);
 
     l->header_have = 0;
     if (rc == 0 && l->frame.cluster != l->env->cluster)
@@ -308,7 +311,7 @@ void pms_link_send(struct pms_link *l, const struct pms_frame *f, struct pms_iob
     }
     *o = (struct out){.buf = buf, .off = off, .len = f->payload_len};
     o->urgent = f->type == PMS_FRAME_HB || f->type == PMS_FRAME_HB_ACK;
-    pms_frame_encode(f, o->header);
+    pms_frame_encode(f, l->version, o->header);
     l->queued_bytes += sizeof o->header + o->len;
     pms_list_add_tail(o->urgent ? &l->urgent : &l->bulk, &o->item);
     mark_dirty(l);

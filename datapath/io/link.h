@@ -54,10 +54,11 @@ struct pms_link_ops {
 void pms_link_env_init(struct pms_link_env *env, struct pms_uring *uring, struct pms_pool *pool,
                        uint64_t cluster);
 
-/* Takes fd over (a connected stream socket; TCP options are set here) and starts to receive. NULL: memory is
+/* Takes fd over (a connected stream socket; TCP options are set here) and starts to receive. version: of all
+ * frames, both ways. NULL: memory is
  * out, fd closed. */
-struct pms_link *pms_link_create(struct pms_link_env *env, int fd, const struct pms_link_ops *ops,
-                                 void *user);
+struct pms_link *pms_link_create(struct pms_link_env *env, int fd, unsigned version,
+                                 const struct pms_link_ops *ops, void *user);
 /* Closes: no callback runs from here on, what was queued is dropped; memory goes when the kernel lets go of
  * it. */
 void pms_link_close(struct pms_link *link);

@@ -235,9 +235,9 @@ static void msg_link(struct pms_loop *loop, struct pms_msg *m)
         return;
     m->fd[0] = -1;
     if (m->type == PMS_MSG_LINK_DIALLED)
-        pms_peers_dialled(&loop->peers, m->node, fd);
+        pms_peers_dialled(&loop->peers, m->node, fd, m->version);
     else
-        pms_peers_accepted(&loop->peers, m->node, fd);
+        pms_peers_accepted(&loop->peers, m->node, fd, m->version);
 }
 
 static void msg_take(struct pms_loop *loop, struct pms_msg *m)

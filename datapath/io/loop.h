@@ -87,12 +87,12 @@ int pms_loop_handover(struct pms_loop *loop, uint64_t array, uint8_t slot);
 /* ---- links ---- */
 
 /* The answer to EV_LINK_WANT: an authenticated, connected stream socket to node (taken over, closed by the
- * loop), or a negative error: the loop backs off (20 ms doubling to 320 ms) and wants it again. Give up a
+ * loop) whose frames are of this version (pms_frame_encode), or a negative error: the loop backs off (20 ms doubling to 320 ms) and wants it again. Give up a
  * dial after about 1 s. */
-int pms_loop_link_dialled(struct pms_loop *loop, uint64_t node, int fd_or_error);
+int pms_loop_link_dialled(struct pms_loop *loop, uint64_t node, int fd_or_error, unsigned version);
 /* An authenticated data connection that node dialled to us: replaces an older one of that node. fd is taken
  * over. */
-int pms_loop_link_accepted(struct pms_loop *loop, uint64_t node, int fd);
+int pms_loop_link_accepted(struct pms_loop *loop, uint64_t node, int fd, unsigned version);
 
 /* ---- rings ---- */
 

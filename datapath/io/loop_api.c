@@ -103,21 +103,25 @@ int pms_loop_handover(struct pms_loop *loop, uint64_t array, uint8_t slot)
     return push(loop, m);
 }
 
-int pms_loop_link_dialled(struct pms_loop *loop, uint64_t node, int fd_or_error)
+int pms_loop_link_dialled(struct pms_loop *loop, uint64_t node, int fd_or_error, unsigned version)
 {
     struct pms_msg *m = msg_new(PMS_MSG_LINK_DIALLED, 0, node);
 
-    if (m != NULL)
+    if (m != NULL) {
         m->fd[0] = fd_or_error;
+        m->version = version;
+    }
     return push(loop, m);
 }
 
-int pms_loop_link_accepted(struct pms_loop *loop, uint64_t node, int fd)
+int pms_loop_link_accepted(struct pms_loop *loop, uint64_t node, int fd, unsigned version)
 {
     struct pms_msg *m = msg_new(PMS_MSG_LINK_ACCEPTED, 0, node);
 
-    if (m != NULL)
+    if (m != NULL) {
         m->fd[0] = fd;
+        m->version = version;
+    }
     return push(loop, m);
 }
 

@@ -37,6 +37,7 @@ struct pms_msg {
     enum pms_msg_type type;
     uint64_t array, node;
     int fd[3];
+    unsigned version;             /* of a link */
     struct pms_loop_brick *brick; /* heap, the receiver's */
     struct pms_dp_conf conf;
     uint64_t incarnation;

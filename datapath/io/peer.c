@@ -204,7 +204,7 @@ void pms_peers_want(struct pms_peers *p, const uint64_t *nodes, unsigned n)
         peer_get(p, nodes[i])->wanted = true;
 }
 
-void pms_peers_dialled(struct pms_peers *p, uint64_t node, int fd_or_error)
+void pms_peers_dialled(struct pms_peers *p, uint64_t node, int fd_or_error, unsigned version)
 {
     struct peer *peer = peer_get(p, node);
     uint64_t now = pms_clock_boot_ns();
@@ -216,7 +216,7 @@ void pms_peers_dialled(struct pms_peers *p, uint64_t node, int fd_or_error)
     }
     if (peer->own != NULL) /* asked twice and answered twice: the newer one counts */
         own_down(peer, -ECONNRESET);
-    peer->own = pms_link_create(p->env, fd_or_error, &own_ops, peer);
+    peer->own = pms_link_create(p->env, fd_or_error, version, &own_ops, peer);
     if (peer->own == NULL) {
         backoff(peer, now);
         return;
@@ -226,13 +226,13 @@ void pms_peers_dialled(struct pms_peers *p, uint64_t node, int fd_or_error)
     p->ops->on_up(p->user, node);
 }
 
-void pms_peers_accepted(struct pms_peers *p, uint64_t node, int fd)
+void pms_peers_accepted(struct pms_peers *p, uint64_t node, int fd, unsigned version)
 {
     struct peer *peer = peer_get(p, node);
 
     if (peer->accepted != NULL)
         accepted_down(peer);
-    peer->accepted = pms_link_create(p->env, fd, &accepted_ops, peer);
+    peer->accepted = pms_link_create(p->env, fd, version, &accepted_ops, peer);
     if (peer->accepted != NULL)
         peer->conn = ++p->conn_last;
 }

@@ -50,8 +50,8 @@ void pms_peers_init(struct pms_peers *p, struct pms_link_env *env, const struct 
 void pms_peers_close(struct pms_peers *p);
 /* These nodes, and no others, are to be dialled. Links that are up stay. */
 void pms_peers_want(struct pms_peers *p, const uint64_t *nodes, unsigned n);
-void pms_peers_dialled(struct pms_peers *p, uint64_t node, int fd_or_error);
-void pms_peers_accepted(struct pms_peers *p, uint64_t node, int fd);
+void pms_peers_dialled(struct pms_peers *p, uint64_t node, int fd_or_error, unsigned version);
+void pms_peers_accepted(struct pms_peers *p, uint64_t node, int fd, unsigned version);
 bool pms_peers_is_up(const struct pms_peers *p, uint64_t node);
 /* conn 0: on the own link, else on that accepted connection; dropped if it is not there. Takes the reference
  * over. */

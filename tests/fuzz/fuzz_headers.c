@@ -16,12 +16,12 @@ static void frame(const uint8_t *data, size_t size)
     struct pms_frame f;
 
     memcpy(head, data, size < sizeof head ? size : sizeof head);
-    (void)pms_frame_decode(head, &f);
+    (void)pms_frame_decode(head, 1, &f);
     pms_put_u64(head + sizeof head - 8, XXH3_64bits(head, sizeof head - 8));
-    if (pms_frame_decode(head, &f) != 0)
+    if (pms_frame_decode(head, 1, &f) != 0)
         return;
-    pms_frame_encode(&f, again);
-    PMS_CHECK(pms_frame_decode(again, &f) == 0); /* the six zero bytes may differ, all else stays */
+    pms_frame_encode(&f, 1, again);
+    PMS_CHECK(pms_frame_decode(again, 1, &f) == 0); /* the six zero bytes may differ, all else stays */
 }
 
 static void pages(const uint8_t *data, size_t size)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/version.h"
 #include "tests/sim/sim.h"
 
 /*
@@ -133,7 +134,7 @@ static void on_frame(struct sim *sim, struct net_msg *m, struct node *n, struct 
 
     if (m->garble && !in_payload)
         flip_bit(sim, m->header, sizeof m->header);
-    rc = pms_frame_decode(m->header, &f);
+    rc = pms_frame_decode(m->header, pms_node_versions.max, &f);
     if (rc == 0 && f.payload_len != m->len)
         rc = PMS_EPROTO;
     if (rc == 0 && m->len > 0) {
@@ -305,7 +306,7 @@ void net_send(struct sim *sim, struct node *n, const struct pms_dp_action *a)
           way == NET_BACK ? " (answer)" : "", (unsigned long long)a->send.frame.offset, a->send.frame.length,
           a->send.frame.payload_len);
     m = msg_create(c, way, MSG_FRAME);
-    pms_frame_encode(&a->send.frame, m->header);
+    pms_frame_encode(&a->send.frame, pms_node_versions.max, m->header);
     m->buf = a->buf;
     m->buf_off = a->buf_off;
     m->len = a->send.frame.payload_len;

@@ -41,8 +41,8 @@ static void test_frame_when_encoded_then_decodes_to_the_same(void **state)
 
     (void)state;
     memset(&g, 0, sizeof g);
-    pms_frame_encode(&f, buf);
-    assert_int_equal(pms_frame_decode(buf, &g), 0);
+    pms_frame_encode(&f, 1, buf);
+    assert_int_equal(pms_frame_decode(buf, 1, &g), 0);
     assert_int_equal(g.type, f.type);
     assert_int_equal(g.status, f.status);
     assert_int_equal(g.from_slot, f.from_slot);
@@ -60,14 +60,27 @@ static void test_frame_when_any_bit_is_flipped_then_refused(void **state)
 
     (void)state;
     for (int bit = 0; bit < PMS_FRAME_HEADER_BYTES * 8; bit++) {
-        pms_frame_encode(&f, buf);
+        pms_frame_encode(&f, 1, buf);
         buf[bit / 8] ^= (uint8_t)(1u << (bit % 8));
         memset(&g, 0x5a, sizeof g);
-        int err = pms_frame_decode(buf, &g);
+        int err = pms_frame_decode(buf, 1, &g);
 
         assert_true(err == PMS_EPROTO || err == PMS_EVERSION);
         assert_int_equal(g.type, 0x5a);
     }
+}
+
+static void test_frame_when_of_another_version_than_agreed_then_refused(void **state)
+{
+    struct pms_frame f = sample(), g;
+    uint8_t buf[PMS_FRAME_HEADER_BYTES];
+
+    (void)state;
+    pms_frame_encode(&f, 2, buf);
+    assert_int_equal(pms_frame_decode(buf, 1, &g), PMS_EVERSION);
+    assert_int_equal(pms_frame_decode(buf, 2, &g), 0);
+    pms_frame_encode(&f, 1, buf);
+    assert_int_equal(pms_frame_decode(buf, 2, &g), PMS_EVERSION);
 }
 
 static void test_frame_when_fields_are_out_of_range_then_refused(void **state)
@@ -77,16 +90,16 @@ static void test_frame_when_fields_are_out_of_range_then_refused(void **state)
 
     (void)state;
     f.payload_len = PMS_FRAME_PAYLOAD_MAX + 1;
-    pms_frame_encode(&f, buf);
-    assert_int_equal(pms_frame_decode(buf, &g), PMS_EPROTO);
+    pms_frame_encode(&f, 1, buf);
+    assert_int_equal(pms_frame_decode(buf, 1, &g), PMS_EPROTO);
     f = sample();
     f.type = PMS_FRAME_TYPE_END;
-    pms_frame_encode(&f, buf);
-    assert_int_equal(pms_frame_decode(buf, &g), PMS_EPROTO);
+    pms_frame_encode(&f, 1, buf);
+    assert_int_equal(pms_frame_decode(buf, 1, &g), PMS_EPROTO);
     f = sample();
     f.status = PMS_FRAME_STATUS_END;
-    pms_frame_encode(&f, buf);
-    assert_int_equal(pms_frame_decode(buf, &g), PMS_EPROTO);
+    pms_frame_encode(&f, 1, buf);
+    assert_int_equal(pms_frame_decode(buf, 1, &g), PMS_EPROTO);
 }
 
 static void test_frame_name_when_any_type_then_is_known(void **state)
@@ -103,6 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_frame_when_encoded_then_decodes_to_the_same),
         cmocka_unit_test(test_frame_when_any_bit_is_flipped_then_refused),
+        cmocka_unit_test(test_frame_when_of_another_version_than_agreed_then_refused),
         cmocka_unit_test(test_frame_when_fields_are_out_of_range_then_refused),
         cmocka_unit_test(test_frame_name_when_any_type_then_is_known),
     };

@@ -3,6 +3,8 @@
 // nobody.
 #include "consensus/raft/handshake.h"
 #include "base/err.h"
+#include <gnutls/crypto.h>
+#include <gnutls/gnutls.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -94,7 +96,8 @@ static void test_handshake_when_all_fits_then_both_know_each_other(void **state)
         assert_int_equal(p.dialer.peer, LISTENER);
         assert_int_equal(p.listener.peer, DIALER);
         assert_int_equal(p.listener.channel, PMS_CHANNEL_DATA);
-        assert_int_equal(p.listener.version, PMS_HANDSHAKE_VERSION);
+        assert_int_equal(p.listener.version, pms_node_versions.max);
+        assert_int_equal(p.dialer.version, pms_node_versions.max);
         assert_int_equal(pms_handshake_want(&p.listener), 0);
     }
 }
@@ -160,17 +163,113 @@ static void test_handshake_when_peer_is_ourselves_then_identity_error(void **sta
     assert_int_equal(p.listener_rv, PMS_EIDENTITY);
 }
 
-static void test_handshake_when_version_is_unknown_then_version_error(void **state)
+static struct pair mixed_pair(struct pms_versions dialer, struct pms_versions listener)
 {
-    const struct pms_identity a = identity_of(DIALER), b = identity_of(LISTENER);
-    struct pair p = pair_make(&a, &b, LISTENER);
+    struct pms_identity a = identity_of(DIALER), b = identity_of(LISTENER);
+
+    a.versions = dialer;
+    b.versions = listener;
+    return pair_make(&a, &b, LISTENER);
+}
+
+static void test_handshake_when_versions_are_mixed_then_the_highest_common_one(void **state)
+{
+    static const struct {
+        struct pms_versions dialer, listener;
+        unsigned common;
+    } cases[] = {
+        {{1, 1}, {1, 2}, 1}, {{1, 2}, {1, 1}, 1},         {{1, 2}, {1, 2}, 2},         {{1, 3}, {2, 5}, 3},
+        {{2, 5}, {1, 2}, 2}, {{7, 9}, {1, 255}, 9},       {{1, 255}, {255, 255}, 255}, {{4, 4}, {4, 4}, 4},
+        {{1, 9}, {3, 4}, 4}, {{254, 255}, {1, 254}, 254},
+    };
 
     (void)state;
-    p.dialer.out[8] = PMS_HANDSHAKE_VERSION + 1; // oldest
-    p.dialer.out[9] = PMS_HANDSHAKE_VERSION + 3; // newest
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct pair p = mixed_pair(cases[i].dialer, cases[i].listener);
+
+        pair_run(&p, 128);
+        assert_int_equal(p.dialer.state, PMS_HANDSHAKE_DONE);
+        assert_int_equal(p.listener.state, PMS_HANDSHAKE_DONE);
+        assert_int_equal(p.dialer.version, cases[i].common);
+        assert_int_equal(p.listener.version, cases[i].common);
+    }
+}
+
+// Both learn for sure who it is and what it speaks, and neither goes on.
+static void test_handshake_when_no_version_is_common_then_both_know_it(void **state)
+{
+    static const struct pms_versions cases[][2] = {{{1, 1}, {2, 2}}, {{2, 3}, {1, 1}}, {{1, 4}, {5, 255}}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct pair p = mixed_pair(cases[i][0], cases[i][1]);
+
+        pair_run(&p, 7);
+        assert_int_equal(p.dialer_rv, PMS_EVERSION);
+        assert_int_equal(p.listener_rv, PMS_EVERSION);
+        assert_int_equal(p.dialer.state, PMS_HANDSHAKE_FAILED);
+        assert_int_equal(p.listener.state, PMS_HANDSHAKE_FAILED);
+        assert_int_equal(p.dialer.peer, LISTENER);
+        assert_int_equal(p.listener.peer, DIALER);
+        assert_memory_equal(&p.dialer.versions, &cases[i][1], sizeof(struct pms_versions));
+        assert_memory_equal(&p.listener.versions, &cases[i][0], sizeof(struct pms_versions));
+    }
+}
+
+// Whoever does not know the key cannot make a node believe that a peer is of another version.
+static void test_handshake_when_key_differs_then_no_version_is_believed(void **state)
+{
+    struct pms_identity a = identity_of(DIALER), b = identity_of(LISTENER);
+    struct pair p;
+
+    (void)state;
+    a.versions = (struct pms_versions){9, 9};
+    a.key[0] ^= 1;
+    p = pair_make(&a, &b, LISTENER);
     pair_run(&p, 128);
-    assert_int_equal(p.listener_rv, PMS_EVERSION);
-    assert_int_equal(p.dialer_rv, PMS_EVERSION);
+    assert_int_equal(p.listener_rv, PMS_EAUTH);
+    assert_int_equal(p.dialer_rv, PMS_EAUTH);
+}
+
+static void test_handshake_when_range_is_nonsense_then_protocol_error(void **state)
+{
+    static const uint8_t cases[][2] = {{0, 0}, {0, 1}, {0, 255}, {2, 1}, {255, 1}};
+    const struct pms_identity a = identity_of(DIALER), b = identity_of(LISTENER);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct pair p = pair_make(&a, &b, LISTENER);
+
+        p.dialer.out[8] = cases[i][0];
+        p.dialer.out[9] = cases[i][1];
+        assert_int_equal(carry(&p.dialer, &p.listener, 128), PMS_EPROTO);
+        assert_int_equal(p.listener.out_len, 0);
+    }
+}
+
+// A listener with the key that picks what was not offered, less than could be, or speaks of no range.
+static void test_handshake_when_listener_picks_wrongly_then_protocol_error(void **state)
+{
+    static const uint8_t picks[][3] = {{3, 1, 3}, {1, 1, 2}, {0, 1, 2}, {2, 0, 2},
+                                       {2, 3, 2}, {2, 0, 0}, {1, 2, 2}};
+    struct pms_identity a = identity_of(DIALER), b = identity_of(LISTENER);
+
+    (void)state;
+    a.versions = (struct pms_versions){1, 2};
+    for (size_t i = 0; i < sizeof(picks) / sizeof(picks[0]); i++) {
+        struct pair p = pair_make(&a, &b, LISTENER);
+        gnutls_hmac_hd_t h;
+
+        assert_int_equal(carry(&p.dialer, &p.listener, 128), 0);
+        memcpy(p.listener.out + 8, picks[i], 3);
+        assert_int_equal(gnutls_hmac_init(&h, GNUTLS_MAC_SHA256, b.key, sizeof b.key), 0);
+        gnutls_hmac(h, "pms handshake listener", sizeof "pms handshake listener");
+        gnutls_hmac(h, p.listener.hello, 8 + 68);
+        gnutls_hmac(h, p.listener.out, p.listener.out_len - 32);
+        gnutls_hmac_deinit(h, p.listener.out + p.listener.out_len - 32);
+        assert_int_equal(carry(&p.listener, &p.dialer, 128), PMS_EPROTO);
+        assert_int_not_equal(p.dialer.state, PMS_HANDSHAKE_DONE);
+    }
 }
 
 // An observer has a whole good handshake and plays the dialer's part again.
@@ -293,7 +392,11 @@ int main(void)
         cmocka_unit_test(test_handshake_when_cluster_differs_then_identity_error_on_both_sides),
         cmocka_unit_test(test_handshake_when_meant_for_another_node_then_identity_error),
         cmocka_unit_test(test_handshake_when_peer_is_ourselves_then_identity_error),
-        cmocka_unit_test(test_handshake_when_version_is_unknown_then_version_error),
+        cmocka_unit_test(test_handshake_when_versions_are_mixed_then_the_highest_common_one),
+        cmocka_unit_test(test_handshake_when_no_version_is_common_then_both_know_it),
+        cmocka_unit_test(test_handshake_when_key_differs_then_no_version_is_believed),
+        cmocka_unit_test(test_handshake_when_range_is_nonsense_then_protocol_error),
+        cmocka_unit_test(test_handshake_when_listener_picks_wrongly_then_protocol_error),
         cmocka_unit_test(test_handshake_when_replayed_then_auth_error),
         cmocka_unit_test(test_handshake_when_reflected_then_refused),
         cmocka_unit_test(test_handshake_when_one_bit_is_changed_then_never_done),

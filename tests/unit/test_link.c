@@ -163,8 +163,8 @@ static void both_ends(struct fixture *x, int small)
     int fd[2];
 
     tcp_pair(fd, small);
-    x->a.link = pms_link_create(&x->env, fd[0], &ops, &x->a);
-    x->b.link = pms_link_create(&x->env, fd[1], &ops, &x->b);
+    x->a.link = pms_link_create(&x->env, fd[0], 1, &ops, &x->a);
+    x->b.link = pms_link_create(&x->env, fd[1], 1, &ops, &x->b);
     assert_non_null(x->a.link);
     assert_non_null(x->b.link);
 }
@@ -202,7 +202,7 @@ static uint8_t *wire(uint64_t seq, uint32_t len, uint32_t *total)
     struct pms_frame f = frame(PMS_FRAME_WRITE, seq, buf);
     uint8_t *out = malloc(PMS_FRAME_HEADER_BYTES + len);
 
-    pms_frame_encode(&f, out);
+    pms_frame_encode(&f, 1, out);
     if (buf != NULL)
         memcpy(out + PMS_FRAME_HEADER_BYTES, buf->data, len);
     pms_iobuf_put(buf);
@@ -261,7 +261,7 @@ static void test_link_when_bytes_dribble_then_frames_are_put_together(void **sta
     int fd[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), 0);
-    x->b.link = pms_link_create(&x->env, fd[1], &ops, &x->b);
+    x->b.link = pms_link_create(&x->env, fd[1], 1, &ops, &x->b);
     for (unsigned k = 0; k < 3; k++) {
         uint8_t *bytes = wire(k, k == 1 ? 0 : 300, &len);
 
@@ -286,7 +286,7 @@ static void garbled(struct fixture *x, uint32_t spoil_at, int err)
     uint8_t *good = wire(1, 512, &len), *bad = wire(2, 4096, &len2), byte;
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), 0);
-    x->b.link = pms_link_create(&x->env, fd[1], &ops, &x->b);
+    x->b.link = pms_link_create(&x->env, fd[1], 1, &ops, &x->b);
     bad[spoil_at] ^= 0x40;
     raw_write(fd[0], good, len);
     raw_write(fd[0], bad, len2);
@@ -374,7 +374,7 @@ static void test_link_when_the_peer_reads_nothing_then_it_fails_after_a_second(v
     int fd[2];
 
     tcp_pair(fd, 0);
-    x->a.link = pms_link_create(&x->env, fd[0], &ops, &x->a);
+    x->a.link = pms_link_create(&x->env, fd[0], 1, &ops, &x->a);
     for (unsigned i = 0; i < 32; i++)
         send_one(x->a.link, PMS_FRAME_WRITE, i, 1u << 20);
     while (x->a.failed == 0) {

@@ -200,7 +200,7 @@ static void test_loop_when_links_are_cut_and_come_back_then_writes_go_on(void **
         client_work(w, c, 30);
         client_fill(c);
         world_pair(fd); /* a connection that replaces the one in use, and says nothing but end-of-stream */
-        pms_loop_link_accepted(w->loop[!c->node], NODE(c->node), fd[1]);
+        pms_loop_link_accepted(w->loop[!c->node], NODE(c->node), fd[1], 1);
         close(fd[0]);
     }
     client_work(w, c, 30);
@@ -246,7 +246,7 @@ static void test_loop_when_a_peer_sends_garbage_then_its_link_is_dropped_and_ser
     world_settled(w);
     c = client_create(w, world_primary(w));
     world_pair(fd);
-    pms_loop_link_accepted(w->loop[c->node], 0x4242, fd[1]);
+    pms_loop_link_accepted(w->loop[c->node], 0x4242, fd[1], 1);
     assert_int_equal(send(fd[0], junk, sizeof junk, MSG_NOSIGNAL), sizeof junk);
     assert_true(recv(fd[0], junk, 1, 0) <= 0);
     close(fd[0]);

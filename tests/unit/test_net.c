@@ -24,6 +24,7 @@ struct node {
     uint64_t id;
     int data_fd; // last accepted on the data channel
     uint64_t data_peer;
+    unsigned data_version;
     int accepted_fd; // on the control channel
     bool closed;
     struct pms_join *join;
@@ -39,13 +40,14 @@ struct dialed {
     bool done;
     int status;
     int fd;
+    unsigned version;
 };
 
-static void on_dialed(void *data, int status, int fd)
+static void on_dialed(void *data, int status, int fd, unsigned version)
 {
     struct dialed *d = data;
 
-    *d = (struct dialed){.done = true, .status = status, .fd = fd};
+    *d = (struct dialed){.done = true, .status = status, .fd = fd, .version = version};
 }
 
 static void loopback(struct sockaddr_storage *addr, uint16_t port)
@@ -65,9 +67,11 @@ static int resolve(void *data, uint64_t id, struct sockaddr_storage *addr)
     return PMS_ENOTFOUND;
 }
 
-static void on_data(void *data, uint64_t peer, int fd)
+static void on_data(void *data, uint64_t peer, int fd, unsigned version)
 {
     struct node *n = data;
+
+    n->data_version = version;
 
     n->data_fd = fd;
     n->data_peer = peer;
@@ -111,7 +115,7 @@ static void on_join(void *data, struct pms_join *join, const char *token_id, con
         answer(join);
 }
 
-static void node_open(int i, uint8_t key, uint8_t cluster)
+static void node_open_speaking(int i, uint8_t key, uint8_t cluster, struct pms_versions versions)
 {
     struct node *n = &nodes[i];
     struct pms_net_config c = {
@@ -119,10 +123,16 @@ static void node_open(int i, uint8_t key, uint8_t cluster)
 
     *n = (struct node){.id = (uint64_t)i + 1, .data_fd = -1, .accepted_fd = -1};
     c.identity.node = n->id;
+    c.identity.versions = versions;
     memset(c.identity.key, key, sizeof c.identity.key);
     memset(c.identity.cluster.b, cluster, sizeof c.identity.cluster.b);
     loopback(&c.listen, 0);
     assert_int_equal(pms_net_open(&loop, &c, &n->net), 0);
+}
+
+static void node_open(int i, uint8_t key, uint8_t cluster)
+{
+    node_open_speaking(i, key, cluster, (struct pms_versions){0, 0});
 }
 
 static void on_closed(void *data)
@@ -194,6 +204,76 @@ static void test_dial_when_peer_is_good_then_bytes_flow_both_ways(void **state)
     assert_memory_equal(got, "pong", 4);
     assert_true(read(d.fd, got, 8) < 0 && errno == EAGAIN); // non-blocking
     close(d.fd);
+}
+
+static void test_dial_when_versions_are_mixed_then_both_are_told_the_common_one(void **state)
+{
+    struct dialed d;
+
+    (void)state;
+    node_close(0);
+    node_open_speaking(0, 7, 1, (struct pms_versions){1, 3});
+    node_close(1);
+    node_open_speaking(1, 7, 1, (struct pms_versions){2, 6});
+    d = dial(0, 2, PMS_CHANNEL_DATA);
+    assert_int_equal(d.status, 0);
+    assert_int_equal(d.version, 3);
+    assert_true(loop_until(&loop, nodes[1].data_fd >= 0, 5000));
+    assert_int_equal(nodes[1].data_version, 3);
+    close(d.fd);
+}
+
+static unsigned log_lines_with(const char *text, FILE *log)
+{
+    char line[1024];
+    unsigned n = 0;
+
+    fflush(stderr);
+    rewind(log);
+    while (fgets(line, sizeof line, log) != NULL)
+        n += strstr(line, text) != NULL ? 1 : 0;
+    return n;
+}
+
+// Tried again and again, known at both ends, logged once at each; over as soon as one is upgraded.
+static void test_dial_when_no_version_is_common_then_both_say_so_once(void **state)
+{
+    struct pms_net_mismatch m[4];
+    FILE *log = tmpfile();
+    int old = dup(STDERR_FILENO);
+
+    (void)state;
+    assert_non_null(log);
+    node_close(0);
+    node_open_speaking(0, 7, 1, (struct pms_versions){1, 1});
+    node_close(1);
+    node_open_speaking(1, 7, 1, (struct pms_versions){2, 3});
+    dup2(fileno(log), STDERR_FILENO);
+    for (int i = 0; i < 5; i++) {
+        struct dialed d = dial(0, 2, i % 2 == 0 ? PMS_CHANNEL_DATA : PMS_CHANNEL_CONTROL);
+
+        assert_int_equal(d.status, PMS_EVERSION);
+        assert_int_equal(d.version, 0);
+    }
+    assert_true(loop_until(&loop, pms_net_mismatches(nodes[1].net, m, 4) == 1, 5000));
+    dup2(old, STDERR_FILENO);
+    close(old);
+    assert_int_equal(m[0].node, 1);
+    assert_int_equal(m[0].versions.max, 1);
+    assert_int_equal(pms_net_mismatches(nodes[0].net, m, 4), 1);
+    assert_int_equal(m[0].node, 2);
+    assert_int_equal(m[0].versions.min, 2);
+    assert_int_equal(m[0].versions.max, 3);
+    assert_int_equal(log_lines_with("speaks version 2 to 3 of", log), 1);
+    assert_int_equal(log_lines_with("upgrade pms on this node", log), 1);
+    assert_int_equal(log_lines_with("speaks version 1 of", log), 1);
+    assert_int_equal(log_lines_with("upgrade pms on that node", log), 1);
+    fclose(log);
+
+    node_close(0);
+    node_open_speaking(0, 7, 1, (struct pms_versions){1, 2});
+    assert_int_equal(dial(0, 2, PMS_CHANNEL_CONTROL).version, 2);
+    assert_true(loop_until(&loop, pms_net_mismatches(nodes[1].net, m, 4) == 0, 5000));
 }
 
 static void test_dial_when_channel_is_not_served_then_closed(void **state)
@@ -463,6 +543,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         net_test(test_dial_when_peer_is_good_then_bytes_flow_both_ways),
+        net_test(test_dial_when_versions_are_mixed_then_both_are_told_the_common_one),
+        net_test(test_dial_when_no_version_is_common_then_both_say_so_once),
         net_test(test_dial_when_channel_is_not_served_then_closed),
         net_test(test_dial_when_channel_is_served_then_handed_over),
         net_test(test_dial_when_key_is_wrong_then_auth_error),

@@ -121,7 +121,7 @@ static void raw_send(int fd, uint8_t type, uint64_t seq)
     uint8_t bytes[PMS_FRAME_HEADER_BYTES];
     struct pms_frame f = frame(type, seq);
 
-    pms_frame_encode(&f, bytes);
+    pms_frame_encode(&f, 1, bytes);
     assert_int_equal(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
 }
 
@@ -134,7 +134,7 @@ static int raw_recv(int fd, struct pms_frame *f)
     if (n <= 0)
         return n == 0 || errno == ECONNRESET ? 0 : -1;
     assert_int_equal(n, sizeof bytes);
-    assert_int_equal(pms_frame_decode(bytes, f), 0);
+    assert_int_equal(pms_frame_decode(bytes, 1, f), 0);
     return 1;
 }
 
@@ -154,7 +154,7 @@ static void test_peer_when_wanted_then_it_is_asked_for_once_until_answered(void 
     assert_int_equal(x->wants, 1);
     assert_false(pms_peers_is_up(&x->peers, A));
     pair(fd);
-    pms_peers_dialled(&x->peers, A, fd[0]);
+    pms_peers_dialled(&x->peers, A, fd[0], 1);
     assert_int_equal(x->ups, 1);
     assert_true(pms_peers_is_up(&x->peers, A));
     pms_peers_tick(&x->peers, pms_clock_boot_ns() + 60000 * MS);
@@ -172,7 +172,7 @@ static void test_peer_when_dialling_fails_then_it_backs_off_to_a_limit(void **st
         uint64_t now = pms_clock_boot_ns();
 
         assert_int_equal(x->wants, i + 1);
-        pms_peers_dialled(&x->peers, A, -ECONNREFUSED);
+        pms_peers_dialled(&x->peers, A, -ECONNREFUSED, 1);
         pms_peers_tick(&x->peers, now + (pauses_ms[i] - 1) * MS);
         assert_int_equal(x->wants, i + 1);
         /* The tick's clock runs ahead here; what counts is that the pause is over. */
@@ -186,7 +186,7 @@ static void test_peer_when_unwanted_then_it_is_not_asked_for_again(void **state)
     struct fixture *x = *state;
 
     want(x);
-    pms_peers_dialled(&x->peers, A, -ECONNREFUSED);
+    pms_peers_dialled(&x->peers, A, -ECONNREFUSED, 1);
     pms_peers_want(&x->peers, NULL, 0);
     pms_peers_tick(&x->peers, pms_clock_boot_ns() + 60000 * MS);
     assert_int_equal(x->wants, 1);
@@ -199,7 +199,7 @@ static void test_peer_when_the_own_link_ends_then_it_is_down_and_wanted_again(vo
 
     want(x);
     pair(fd);
-    pms_peers_dialled(&x->peers, A, fd[0]);
+    pms_peers_dialled(&x->peers, A, fd[0], 1);
     close(fd[1]);
     turns(x, 5);
     assert_int_equal(x->downs, 1);
@@ -218,7 +218,7 @@ static void test_peer_when_reset_then_the_link_goes_down_once_at_the_end_of_the_
     want(x);
     pair(fd);
     pms_peers_reset(&x->peers, A); /* nothing to reset */
-    pms_peers_dialled(&x->peers, A, fd[0]);
+    pms_peers_dialled(&x->peers, A, fd[0], 1);
     turns(x, 1);
     assert_int_equal(x->downs, 0);
     pms_peers_reset(&x->peers, A);
@@ -238,8 +238,8 @@ static void test_peer_when_requests_come_then_answers_leave_on_their_connection(
     want(x);
     pair(in);
     pair(own);
-    pms_peers_accepted(&x->peers, A, in[0]);
-    pms_peers_dialled(&x->peers, A, own[0]);
+    pms_peers_accepted(&x->peers, A, in[0], 1);
+    pms_peers_dialled(&x->peers, A, own[0], 1);
     raw_send(in[1], PMS_FRAME_HB, 5);
     raw_send(own[1], PMS_FRAME_WRITE_ACK, 6);
     turns(x, 5);
@@ -269,7 +269,7 @@ static void test_peer_when_a_connection_is_replaced_then_nothing_of_the_old_one_
 
     pair(old);
     pair(new);
-    pms_peers_accepted(&x->peers, A, old[0]);
+    pms_peers_accepted(&x->peers, A, old[0], 1);
     raw_send(old[1], PMS_FRAME_HB, 1);
     turns(x, 5);
     assert_int_equal(x->frames, 1);
@@ -277,7 +277,7 @@ static void test_peer_when_a_connection_is_replaced_then_nothing_of_the_old_one_
     raw_send(old[1], PMS_FRAME_WRITE, 2); /* in the socket already, or in the ring's hands */
     raw_send(old[1], PMS_FRAME_WRITE, 3);
     assert_int_equal(pms_uring_wait(&x->uring, MS), 0); /* received by the kernel, not yet looked at */
-    pms_peers_accepted(&x->peers, A, new[0]);
+    pms_peers_accepted(&x->peers, A, new[0], 1);
     raw_send(new[1], PMS_FRAME_HB, 10);
     turns(x, 10);
     assert_int_equal(x->frames, 2);
@@ -300,8 +300,8 @@ static void test_peer_when_a_frame_comes_the_wrong_way_then_the_link_is_dropped(
     want(x);
     pair(in);
     pair(own);
-    pms_peers_accepted(&x->peers, A, in[0]);
-    pms_peers_dialled(&x->peers, A, own[0]);
+    pms_peers_accepted(&x->peers, A, in[0], 1);
+    pms_peers_dialled(&x->peers, A, own[0], 1);
     raw_send(in[1], PMS_FRAME_WRITE_ACK, 1);
     raw_send(own[1], PMS_FRAME_WRITE, 2);
     turns(x, 5);
@@ -323,7 +323,7 @@ test_peer_when_the_core_refuses_a_frame_then_the_link_is_dropped_and_no_more_is_
     int in[2];
 
     pair(in);
-    pms_peers_accepted(&x->peers, A, in[0]);
+    pms_peers_accepted(&x->peers, A, in[0], 1);
     x->verdict = PMS_EIDENTITY;
     raw_send(in[1], PMS_FRAME_HB, 1);
     raw_send(in[1], PMS_FRAME_HB, 2);
@@ -341,7 +341,7 @@ test_peer_when_requests_were_lost_then_the_connection_goes_as_soon_as_its_array_
     int in[2];
 
     pair(in);
-    pms_peers_accepted(&x->peers, A, in[0]);
+    pms_peers_accepted(&x->peers, A, in[0], 1);
     pms_peers_lost_mark(&x->peers, A, 9);
     pms_peers_lost_mark(&x->peers, A, 9);
     pms_peers_lost_reset(&x->peers, 8); /* another array */
@@ -353,7 +353,7 @@ test_peer_when_requests_were_lost_then_the_connection_goes_as_soon_as_its_array_
     close(in[1]);
     /* A new connection starts without a stain. */
     pair(in);
-    pms_peers_accepted(&x->peers, A, in[0]);
+    pms_peers_accepted(&x->peers, A, in[0], 1);
     pms_peers_lost_reset(&x->peers, 9);
     turns(x, 2);
     assert_int_equal(raw_recv(in[1], &got), -1);

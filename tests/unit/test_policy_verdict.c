@@ -104,6 +104,24 @@ static void test_verdict_when_there_is_no_quorum_then_arrays_are_as_their_primar
     assert_int_equal(pms_policy_array_health(&a, &v), PMS_UNKNOWN);
 }
 
+static void test_verdict_when_a_node_cannot_talk_then_upgrade_and_not_repair(void **state)
+{
+    struct fixture *f = *state;
+    struct pms_policy_view v = view_of("acf");
+
+    f_array(f, "v", 1, 2);
+    v.strange[v.n_strange++] = 0xb;
+    says(f, &v, PMS_VERDICT_DEGRADED,
+         "degraded: array v has 1 of 2 copies: node b runs a version of pms that cannot talk to this node's",
+         "upgrade pms as the warning says: node b resyncs by itself then");
+    v.quorum = false;
+    says(f, &v, PMS_VERDICT_NO_QUORUM,
+         "no quorum: 3 of 4 nodes reach each other; nothing can be changed, and nobody new can log in; "
+         "nothing is known of array v: its primary a does not answer",
+         "upgrade pms: node b runs a version of pms that cannot talk to this node's; 3 of 4 nodes are "
+         "needed");
+}
+
 static void test_verdict_when_a_brick_is_unusable_then_names_it_and_what_to_do(void **state)
 {
     struct fixture *f = *state;
@@ -265,6 +283,7 @@ int main(void)
         E(test_verdict_when_the_layout_protects_nothing_then_says_so_however_healthy),
         T(test_verdict_when_there_is_no_quorum_then_that_before_all_else),
         T(test_verdict_when_there_is_no_quorum_then_arrays_are_as_their_primaries_say),
+        T(test_verdict_when_a_node_cannot_talk_then_upgrade_and_not_repair),
         T(test_verdict_when_a_brick_is_unusable_then_names_it_and_what_to_do),
         E(test_verdict_when_two_data_nodes_lost_quorum_then_names_the_missing_witness),
         T(test_verdict_when_the_primary_is_down_then_waiting_and_who_is_needed),

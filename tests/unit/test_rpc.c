@@ -289,9 +289,10 @@ static void test_call_when_closed_then_cancelled_or_unknown(void **state)
 
 // ---- a node with the key that sends nonsense
 
-static void on_dialed(void *data, int status, int fd)
+static void on_dialed(void *data, int status, int fd, unsigned version)
 {
     assert_int_equal(status, 0);
+    assert_int_equal(version, pms_node_versions.max);
     *(int *)data = fd;
 }
 

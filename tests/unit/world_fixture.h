@@ -80,12 +80,12 @@ static inline void world_dial(struct world *w, unsigned from, uint64_t node)
 
     assert_true(to < w->n);
     if (w->loop[to] == NULL) {
-        pms_loop_link_dialled(w->loop[from], node, -ECONNREFUSED);
+        pms_loop_link_dialled(w->loop[from], node, -ECONNREFUSED, 0);
         return;
     }
     world_pair(fd);
-    pms_loop_link_accepted(w->loop[to], NODE(from), fd[1]);
-    pms_loop_link_dialled(w->loop[from], node, fd[0]);
+    pms_loop_link_accepted(w->loop[to], NODE(from), fd[1], 1);
+    pms_loop_link_dialled(w->loop[from], node, fd[0], 1);
 }
 
 /* Compare-and-set on the epoch, applied everywhere at once. */
