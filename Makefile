@@ -71,6 +71,7 @@ src_sim := $(wildcard tests/sim/*.c)
 src_raft_sim := $(wildcard tests/raft/*.c)
 src_tools := $(wildcard tests/tools/*.c)
 src_tools_lib := $(wildcard tests/tools/lib/*.c)
+src_bench := $(wildcard bench/*.c)
 src_unit := $(wildcard tests/unit/test_*.c)
 
 objs = $(patsubst %.c,$(OBJ)/%.o,$(1))
@@ -90,13 +91,14 @@ sims := $(if $(src_sim),$(OUT)/tests/sim $(OUT)/tests/sim-mutants)
 raft_sim := $(if $(src_raft_sim),$(OUT)/tests/raft-sim)
 tools := $(patsubst tests/tools/%.c,$(OUT)/tests/tools/%,$(src_tools))
 fuzzers := $(patsubst tests/fuzz/%.c,$(OUT)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+bench_load := $(if $(src_bench),$(OUT)/bench/load)
 units := $(patsubst tests/unit/%.c,$(OUT)/tests/unit/%,$(src_unit))
 
-.PHONY: all everything unit test sim sim-build raft-sim-build fuzz fuzz-build demo soak bench install check format tidy deps clean help
+.PHONY: all everything unit test sim sim-build raft-sim-build fuzz fuzz-build demo soak bench bench-build install check format tidy deps clean help
 
 all: $(LIBS) $(programs) $(tools)
 
-everything: all $(units) $(sims) $(raft_sim)
+everything: all $(units) $(sims) $(raft_sim) $(bench_load)
 
 # ---- Libraries and programs. Results appear by rename, so that a running reader never sees half a file. ----
 
@@ -154,12 +156,15 @@ $(tools): $(OUT)/tests/tools/%: $(OBJ)/tests/tools/%.o $(call objs,$(src_tools_l
 $(units): $(OUT)/tests/unit/%: $(OBJ)/tests/unit/%.o $(OUT)/tests/libtools.a $(LIBS)
 	$(call link,$(LDLIBS) -liscsi -lcmocka)
 
+$(OUT)/bench/load: $(call objs,$(src_bench)) $(OUT)/libbase.a
+	$(call link,-liscsi)
+
 # libFuzzer's, each with a main of its own: only with CC=clang SAN=fuzz.
 $(fuzzers): $(OUT)/tests/fuzz/%: $(OBJ)/tests/fuzz/%.o $(LIBS)
 	$(call link,$(LDLIBS))
 
-# What the tools share, for the unit tests of it.
-$(OUT)/tests/libtools.a: $(call objs,$(src_tools_lib))
+# What the tools and the load generator are made of, for the unit tests of it.
+$(OUT)/tests/libtools.a: $(call objs,$(src_tools_lib) $(filter bench/meter.c,$(src_bench)))
 
 # ---- Objects. ----
 
@@ -204,6 +209,7 @@ test: deps
 
 sim-build: $(sims)
 raft-sim-build: $(raft_sim)
+bench-build: $(bench_load)
 
 sim: $(sims)
 	$(Q)$(OUT)/tests/sim --seeds $(SEEDS) --first $(FIRST_SEED)
@@ -223,8 +229,8 @@ demo: deps
 	@scripts/demo $(LEVEL)
 
 bench: deps
-	@$(MAKE) all
-	@if [ -x bench/run ]; then bench/run; else echo 'no benchmarks yet'; fi
+	@$(MAKE) all bench-build
+	@bench/run $(BENCH_ARGS)
 
 # Installs what is missing; says what to do where that needs root.
 deps:
@@ -247,9 +253,9 @@ format:
 	@clang-format -i $(sources)
 
 # One stamp a file: what was clean stays so until it or a header changes.
-tidy_src := $(src_base) $(src_consensus) $(src_datapath) $(src_target) $(src_pmsd) $(src_pmsctl)
+tidy_src := $(src_base) $(src_consensus) $(src_datapath) $(src_target) $(src_pmsd) $(src_pmsctl) $(src_bench)
 tidy: $(patsubst %.c,build/tidy/%.ok,$(tidy_src))
-build/tidy/%.ok: %.c .clang-tidy $(wildcard base/*.h consensus/*/*.h datapath/*/*.h target/host/*.h cmd/*/*.h)
+build/tidy/%.ok: %.c .clang-tidy $(wildcard base/*.h consensus/*/*.h datapath/*/*.h target/host/*.h cmd/*/*.h bench/*.h)
 	$(say) TIDY $<
 	@mkdir -p $(@D)
 	$(Q)clang-tidy --quiet --warnings-as-errors='*' $< -- -std=gnu11 -D_GNU_SOURCE= -I. > $@.log 2>&1 || { cat $@.log; exit 1; }
@@ -266,7 +272,7 @@ help:
 	@echo 'fuzz            every fuzzer for SECONDS_EACH=60'
 	@echo 'soak            the simulator with ever new seeds, until one fails'
 	@echo 'demo            a cluster on this machine, a failover under load (as root): LEVEL=raid1'
-	@echo 'bench           benchmarks'
+	@echo 'bench           ours and stock tgtd side by side (as root): BENCH_ARGS="--seconds 5", see bench/run --help'
 	@echo 'install         DESTDIR= PREFIX=/usr'
 	@echo 'check           formatting, directions between rooms, purity of core/'
 	@echo 'tidy            clang-tidy'
