@@ -71,8 +71,8 @@ struct pms_app {
 // Something changed: tasks and arrays look again, soon, once for any number of calls.
 void pms_app_kick(struct pms_app *app);
 
-// Ends the process cleanly (quit.c); the first status given wins. Status 0: what this node leads is handed
-// over first.
+// Ends the process cleanly (quit.c); the first status given wins. Status 0: what this node serves and leads is
+// left to others first. Called again: at once.
 void pms_app_quit(struct pms_app *app, int status);
 
 #endif

@@ -62,6 +62,14 @@ bool pms_local_is_serving(const struct pms_local *a)
            a->dp.epoch == a->info.epoch;
 }
 
+bool pms_local_is_needed(const struct pms_local *a)
+{
+    unsigned self = a->slot >= 0 ? 1u << a->slot : 0;
+
+    return a->in_state && a->info.phase == PMS_ARRAY_READY && a->brick == PMS_BRICK_OPEN &&
+           (a->info.in_sync & self) != 0 && a->info.in_sync != self;
+}
+
 // ---- To the data loop ----
 
 static void conf_make(const struct pms_array_info *info, struct pms_dp_conf *conf)

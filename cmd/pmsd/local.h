@@ -106,6 +106,9 @@ bool pms_local_is_primary(const struct pms_local *a);
 // Serving: primary of the applied epoch, as the data loop sees it too.
 bool pms_local_is_serving(const struct pms_local *a);
 
+// It serves, or others wait for its acknowledgements: it is in sync, as one of several.
+bool pms_local_is_needed(const struct pms_local *a);
+
 // For callbacks that may come after the array has gone: a heap reference, and what it still refers to (NULL:
 // nothing); each reference is used once.
 void *pms_local_ref(struct pms_local *a);

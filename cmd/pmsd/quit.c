@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A clean end: Raft's leadership is handed over, then everything is closed, targets first.
+// A clean end, so that nobody waits for this node: its arrays are left to others, then Raft's leadership, then
+// everything is closed, targets first.
 //
-// Arrays are not handed over: their new primary would wait for this node's acknowledgements until it ejects
-// it (1 s), whereas a primary that just stops is taken over without it (the promises lapse after 0.3 s).
+//   LEAVE ── no array needs this node any more, or LEAVE_MS ──▶ TRANSFER ── led by another, or TRANSFER_MS ──▶ STOP
+//
+// A second signal goes to STOP at once.
 #include "cmd/pmsd/quit.h"
+#include "base/log.h"
 #include "cmd/pmsd/http.h"
+#include "cmd/pmsd/local.h"
 #include "cmd/pmsd/member.h"
 #include "cmd/pmsd/task.h"
 
-#define QUIT_MS 1000 // for the leadership
+#define LEAVE_MS    2500
+#define TRANSFER_MS 1000
 
-enum { QUIT_TRANSFER = 1, QUIT_STOP };
+enum { QUIT_LEAVE = 1, QUIT_TRANSFER, QUIT_STOP };
 
 static void on_stopped(struct pms_app *app)
 {
@@ -28,6 +33,12 @@ static void stop(struct pms_app *app)
     pms_member_stop(app, on_stopped);
 }
 
+static void stage_set(struct pms_app *app, int stage, unsigned limit_ms)
+{
+    app->quit_stage = stage;
+    app->quit_deadline_ns = pms_clock_boot_ns() + limit_ms * 1000000ull;
+}
+
 static void on_transferred(void *data, int status)
 {
     struct pms_app *app = data;
@@ -37,20 +48,67 @@ static void on_transferred(void *data, int status)
         stop(app);
 }
 
+static void transfer(struct pms_app *app)
+{
+    stage_set(app, QUIT_TRANSFER, TRANSFER_MS);
+    if (!pms_raft_is_ready(app->raft) || pms_raft_transfer(app->raft, 0, on_transferred, app) != 0)
+        stop(app);
+}
+
+// Begins to leave, or says what has still to be left.
+static const struct pms_local *array_to_leave(struct pms_app *app, bool begin)
+{
+    const struct pms_local *found = NULL;
+
+    pms_list_for_each (it, &app->arrays) {
+        const struct pms_local *a = pms_list_entry(it, struct pms_local, link);
+
+        if (!pms_local_is_needed(a))
+            continue;
+        found = a;
+        if (begin)
+            pms_loop_leave(app->data, a->info.id);
+    }
+    return found;
+}
+
 void pms_quit_step(struct pms_app *app)
 {
-    if (app->quit_stage == QUIT_TRANSFER && pms_clock_boot_ns() >= app->quit_deadline_ns)
+    bool late = app->quit_stage != 0 && pms_clock_boot_ns() >= app->quit_deadline_ns;
+    const struct pms_local *a;
+
+    if (app->quit_stage == QUIT_TRANSFER && late)
         stop(app);
+    if (app->quit_stage != QUIT_LEAVE)
+        return;
+    if (app->phase != PMS_APP_MEMBER) {
+        stop(app);
+        return;
+    }
+    a = array_to_leave(app, false);
+    if (a != NULL && late)
+        pms_log(PMS_LOG_WARN, "array %s could not be left to another node in time: it is taken over instead",
+                a->info.name);
+    if (a == NULL || late)
+        transfer(app);
 }
 
 void pms_app_quit(struct pms_app *app, int status)
 {
-    if (app->quit_stage != 0)
+    if (app->quit_stage == QUIT_STOP)
         return;
-    app->exit_status = status;
-    app->quit_stage = QUIT_TRANSFER;
-    app->quit_deadline_ns = pms_clock_boot_ns() + QUIT_MS * 1000000ull;
-    if (app->phase != PMS_APP_MEMBER || status != 0 || !pms_raft_is_ready(app->raft) ||
-        pms_raft_transfer(app->raft, 0, on_transferred, app) != 0)
+    if (app->exit_status == 0)
+        app->exit_status = status;
+    if (app->quit_stage != 0) {
+        pms_log(PMS_LOG_INFO, "asked again: stopping at once");
         stop(app);
+        return;
+    }
+    if (app->phase != PMS_APP_MEMBER || status != 0) {
+        stop(app);
+        return;
+    }
+    stage_set(app, QUIT_LEAVE, LEAVE_MS);
+    array_to_leave(app, true);
+    pms_app_kick(app);
 }

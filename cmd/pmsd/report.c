@@ -24,12 +24,12 @@ static void resync_put(json_t *obj, const struct pms_local *a, const struct pms_
     uint64_t now = pms_clock_boot_ns(), done, elapsed_ms;
 
     pms_json_set_bool(obj, "resyncing", dp->resyncing != 0);
+    pms_json_set_u64(obj, "resync_sent", dp->resync_sent);
     if (dp->resyncing == 0)
         return;
     pms_json_set_u64(obj, "resync_slots", dp->resyncing);
     pms_json_set_u64(obj, "resync_done", dp->resync_done);
     pms_json_set_u64(obj, "resync_total", dp->resync_total);
-    pms_json_set_u64(obj, "resync_sent", dp->resync_sent);
     pms_json_set_u64(obj, "percent", dp->resync_total > 0 ? dp->resync_done * 100 / dp->resync_total : 0);
     if (dp->resync_done <= a->resync_first_done)
         return;

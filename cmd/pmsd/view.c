@@ -95,6 +95,7 @@ json_t *pms_view_array(const struct pms_app *app, const struct pms_gather *g,
     json_t *obj = json_object(), *in_sync = json_array(), *slots = json_array();
     uint64_t primary = info->primary >= 0 ? info->slots[info->primary].node_id : 0;
     const json_t *report = pms_gather_array(g, primary, info->id);
+    uint64_t sent;
     static const char *const phases[] = {"creating", "ready", "deleting"};
 
     pms_json_set_str(obj, "name", info->name);
@@ -122,6 +123,8 @@ json_t *pms_view_array(const struct pms_app *app, const struct pms_gather *g,
         resync_view(obj, report);
     else
         json_object_set_new(obj, "resync", json_null());
+    if (pms_json_u64(report, "resync_sent", &sent) == 0)
+        pms_json_set_u64(obj, "resync_sent", sent);
     target_view(obj, info);
     pms_json_set_u64(obj, "sessions", sessions_connected(app, info->name));
     return obj;

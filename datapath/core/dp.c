@@ -326,6 +326,7 @@ void pms_dp_destroy(struct pms_dp *dp)
 void pms_dp_tick(struct pms_dp *dp, uint64_t now)
 {
     set_now(dp, now);
+    dp_leave_tick(dp);
     dp_cand_tick(dp);
     dp_primary_tick(dp);
     pump(dp);
@@ -389,6 +390,7 @@ static uint64_t *up_find(struct pms_dp *dp, uint64_t node)
 static void slot_up(struct pms_dp *dp, uint8_t s)
 {
     dp->link_up |= BIT(s);
+    dp->gone_until[s] = 0;
     dp_cand_link_up(dp, s);
     if (!dp_is_primary(dp))
         return;

@@ -129,7 +129,7 @@ struct pms_dp_status {
     bool brick_failed;                  /* an I/O error of the own brick; it takes part no more */
     uint8_t resyncing;                  /* mask of slots being resynced by this primary */
     uint64_t resync_done, resync_total; /* bytes of the regions to look at, over all slots being resynced */
-    uint64_t resync_sent;   /* bytes of payload that differed and travelled, since the session began */
+    uint64_t resync_sent;   /* bytes of payload that differed and travelled (settling too), since create */
     uint64_t settle_left;   /* regions still to be settled */
     uint32_t dirty_regions; /* marked in the own durable map */
     uint32_t ops_held, ops_active;
@@ -178,6 +178,10 @@ void pms_dp_submit(struct pms_dp *dp, uint64_t now, struct pms_dp_op *op);
  * admitted ...). Its end is seen in pms_dp_conf; after `give_up_ms` without one the primary refreshes and
  * goes on. */
 int pms_dp_handover(struct pms_dp *dp, uint64_t now, uint8_t slot);
+/* The node will stop. From now on it hands over what it serves and asks to be ejected, and stands for nothing
+ * any more; it goes on acknowledging meanwhile. Done, as far as it can be, when the applied configuration names
+ * this slot not at all or as the only one in sync. Cannot be taken back. */
+void pms_dp_leave(struct pms_dp *dp, uint64_t now);
 
 /* ---- out ---- */
 bool pms_dp_action_next(struct pms_dp *dp, struct pms_dp_action *out);

@@ -159,6 +159,10 @@ struct pms_dp {
     struct cand cand;
     struct proposal prop;
 
+    /* leave.c */
+    bool leaving;
+    uint64_t next_goodbye;
+
     /* primary only */
     bool starting;     /* floor and served are being made durable for conf.epoch */
     bool epoch_active; /* frames of conf.epoch may be sent (R2, R8) */
@@ -167,8 +171,9 @@ struct pms_dp {
     bool draining;
     uint8_t handover_to;
     uint64_t handover_since;
-    uint8_t eject_now;     /* slots that answered with an error that will not pass */
-    uint64_t higher_floor; /* highest floor seen above conf.epoch: refresh (R8) */
+    uint64_t gone_until[PMS_SLOTS_MAX]; /* the slot said goodbye: not taken back before */
+    uint8_t eject_now;                  /* slots that answered with an error that will not pass */
+    uint64_t higher_floor;              /* highest floor seen above conf.epoch: refresh (R8) */
     uint64_t tenure_since, tenure_epoch;
     uint64_t lease_until[PMS_SLOTS_MAX], last_ack[PMS_SLOTS_MAX];
     uint64_t hb_sent;                 /* sequence of the last heartbeats */
@@ -272,6 +277,13 @@ uint8_t dp_primary_must(const struct pms_dp *dp);
 bool dp_primary_leased(const struct pms_dp *dp);
 uint64_t dp_primary_probe(struct pms_dp *dp);
 bool dp_primary_probed(const struct pms_dp *dp, uint64_t probe);
+
+int dp_primary_handover(struct pms_dp *dp, uint8_t slot);
+
+/* leave.c */
+void dp_leave_tick(struct pms_dp *dp);
+void dp_leave_goodbye(struct pms_dp *dp, const struct pms_frame *f);
+bool dp_leave_is_gone(const struct pms_dp *dp, uint8_t slot);
 
 /* coord.c */
 void dp_coord_submit(struct pms_dp *dp, struct pms_dp_op *op);

@@ -110,6 +110,7 @@ const char *pms_frame_name(uint8_t type)
         [PMS_FRAME_SUMS] = "SUMS",
         [PMS_FRAME_MAP_ACK] = "MAP_ACK",
         [PMS_FRAME_SUMS_ACK] = "SUMS_ACK",
+        [PMS_FRAME_GOODBYE] = "GOODBYE",
     };
     return type < PMS_FRAME_TYPE_END && names[type] != NULL ? names[type] : "?";
 }

@@ -25,6 +25,7 @@ enum pms_frame_type {
     PMS_FRAME_MAP_ACK,     /* payload: dirty bitmap; arg2 = incarnation */
     PMS_FRAME_SUMS,        /* checksums of [offset, offset+length) by chunks of arg bytes */
     PMS_FRAME_SUMS_ACK,    /* payload: 16 bytes (XXH3-128, canonical) a chunk */
+    PMS_FRAME_GOODBYE,     /* I stop soon: eject me now, and do not take me back meanwhile; no answer */
     PMS_FRAME_TYPE_END
 };
 

@@ -339,7 +339,7 @@ static void resync_start(struct pms_dp *dp)
         return;
     for (uint8_t s = 0; s < dp->conf.n_slots; s++)
         if (!((dp->conf.in_sync | dp->admitting) & BIT(s)) && (dp->link_up & BIT(s)) &&
-            dp->sess[s].kind == SESS_NONE && dp->now >= dp->sess[s].retry_at)
+            dp->sess[s].kind == SESS_NONE && dp->now >= dp->sess[s].retry_at && !dp_leave_is_gone(dp, s))
             dp_repair_map(dp, s);
 }
 
@@ -397,18 +397,27 @@ bool dp_primary_pump(struct pms_dp *dp)
     return any;
 }
 
-int pms_dp_handover(struct pms_dp *dp, uint64_t now, uint8_t slot)
+int dp_primary_handover(struct pms_dp *dp, uint8_t slot)
 {
-    dp->now = now;
     if (dp->role != PMS_DP_SERVING || !dp->epoch_active || dp->draining || dp->admitting != 0 ||
         slot >= dp->conf.n_slots || !(others(dp) & BIT(slot)) || !dp_primary_leased(dp))
         return PMS_EREFUSED;
     dp->draining = true;
     dp->handover_to = slot;
-    dp->handover_since = now;
+    dp->handover_since = dp->now;
     for (uint8_t s = 0; s < dp->conf.n_slots; s++)
         if (dp->sess[s].kind != SESS_NONE)
             dp_repair_end(dp, s, 1000);
-    pms_dp_tick(dp, now);
     return 0;
+}
+
+int pms_dp_handover(struct pms_dp *dp, uint64_t now, uint8_t slot)
+{
+    int err;
+
+    dp->now = now;
+    err = dp_primary_handover(dp, slot);
+    if (err == 0)
+        pms_dp_tick(dp, now);
+    return err;
 }

@@ -316,6 +316,10 @@ int dp_replica_frame(struct pms_dp *dp, uint64_t node, uint64_t conn, const stru
 
     if (err != 0)
         return err;
+    if (f->type == PMS_FRAME_GOODBYE) {
+        dp_leave_goodbye(dp, f);
+        return 0;
+    }
     if (b->failed) {
         if (ack_of[f->type] != 0)
             dp_answer(dp, node, conn, f, ack_of[f->type], PMS_FRAME_IO_ERROR, NULL);

@@ -42,7 +42,7 @@ static bool may_stand(const struct pms_dp *dp)
 {
     const struct replica *r = &dp->rep;
 
-    if (dp->role != PMS_DP_REPLICA || !dp->live || dp->brick.failed || !dp_self_in_sync(dp) ||
+    if (dp->role != PMS_DP_REPLICA || !dp->live || dp->leaving || dp->brick.failed || !dp_self_in_sync(dp) ||
         dp->brick.mem.floor > dp->conf.epoch + 1 || dp->now < dp->cand.backoff_until)
         return false;
     if (dp->conf.primary == dp->self)

@@ -135,6 +135,14 @@ void pms_array_handover(struct pms_array *a, uint8_t slot)
         pms_array_run(a);
 }
 
+void pms_array_leave(struct pms_array *a)
+{
+    if (a->state != PMS_ARRAY_OPEN)
+        return;
+    pms_dp_leave(a->dp, pms_clock_boot_ns());
+    pms_array_run(a);
+}
+
 /* The dp hears of links only to nodes that its conf names. */
 static bool conf_names(const struct pms_array *a, uint64_t node)
 {

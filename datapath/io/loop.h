@@ -83,6 +83,8 @@ int pms_loop_array_close(struct pms_loop *loop, uint64_t array);
 int pms_loop_conf(struct pms_loop *loop, uint64_t array, const struct pms_dp_conf *conf, bool live);
 /* As pms_dp_handover; EV_HANDOVER has its result. */
 int pms_loop_handover(struct pms_loop *loop, uint64_t array, uint8_t slot);
+/* As pms_dp_leave; no event. */
+int pms_loop_leave(struct pms_loop *loop, uint64_t array);
 
 /* ---- links ---- */
 

@@ -103,6 +103,11 @@ int pms_loop_handover(struct pms_loop *loop, uint64_t array, uint8_t slot)
     return push(loop, m);
 }
 
+int pms_loop_leave(struct pms_loop *loop, uint64_t array)
+{
+    return push(loop, msg_new(PMS_MSG_LEAVE, array, 0));
+}
+
 int pms_loop_link_dialled(struct pms_loop *loop, uint64_t node, int fd_or_error, unsigned version)
 {
     struct pms_msg *m = msg_new(PMS_MSG_LINK_DIALLED, 0, node);

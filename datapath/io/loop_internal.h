@@ -24,6 +24,7 @@ enum pms_msg_type {
     PMS_MSG_BRICK_DELETE,
     PMS_MSG_CONF,
     PMS_MSG_HANDOVER,
+    PMS_MSG_LEAVE,
     PMS_MSG_LINK_DIALLED,
     PMS_MSG_LINK_ACCEPTED,
     PMS_MSG_RING_ATTACH,
@@ -115,6 +116,7 @@ void pms_array_opened(struct pms_array *a, struct pms_job *job);
 void pms_array_close(struct pms_array *a);
 void pms_array_conf(struct pms_array *a, const struct pms_dp_conf *conf, bool live);
 void pms_array_handover(struct pms_array *a, uint8_t slot);
+void pms_array_leave(struct pms_array *a);
 void pms_array_link(struct pms_array *a, uint64_t node, bool up);
 bool pms_array_ready(const struct pms_array *a);
 int pms_array_frame(struct pms_array *a, uint64_t node, uint64_t conn, const struct pms_frame *f,

@@ -262,6 +262,9 @@ static void inflict(struct sim *sim, enum fault_kind kind)
     case FAULT_KILL:
         kill_for_a_while(sim, n, false);
         break;
+    case FAULT_STOP:
+        node_stop(sim, n, outage(sim));
+        break;
     case FAULT_POWER:
         kill_for_a_while(sim, n, true);
         break;
@@ -385,6 +388,9 @@ void faults_on_transition(struct sim *sim, struct node *n)
 {
     struct world *w = &sim->world;
 
+    // What a stopped primary had under way is answered just when others may have gone on without it.
+    if (sim->faults.active && sim->plan.clocks_stop && world_chance(w, 1, 2))
+        world_call(w, world_skewed(w, 0, 120 * SIM_MS), on_wake, 0);
     if (sim->faults.active && world_chance(w, sim->faults.ambush, 2000))
         ambush(sim, world_chance(w, 1, 2) ? n : &sim->nodes[world_below(w, sim->n_nodes)], 60 * SIM_MS);
 }
@@ -410,6 +416,7 @@ void faults_init(struct sim *sim)
         [FAULT_ISOLATE] = 8,   [FAULT_CUT] = 6,          [FAULT_ONE_WAY] = 6,   [FAULT_DEAF] = 4,
         [FAULT_SLOW_DISK] = 4, [FAULT_STALLED_DISK] = 4, [FAULT_SLOW_LINK] = 5, [FAULT_HANDOVER] = 8,
         [FAULT_REFRESH] = 3,   [FAULT_BROKEN_DISK] = 3,  [FAULT_NEW_DISK] = 4,  [FAULT_SPLIT] = 12,
+        [FAULT_STOP] = 5,
     };
     static const unsigned gaps_ms[] = {50, 80, 120, 200, 300, 500, 1000};
     struct faults *f = &sim->faults;

@@ -10,6 +10,7 @@ struct node;
 
 enum fault_kind {
     FAULT_KILL,     // a process
+    FAULT_STOP,     // a process, by its operator: it leaves first
     FAULT_POWER,    // one host
     FAULT_BLACKOUT, // all hosts at once
     FAULT_PAUSE,    // SIGSTOP

@@ -8,6 +8,8 @@
 #include "base/err.h"
 #include "tests/sim/sim.h"
 
+#define STOP_MAX (2500 * SIM_MS)
+
 void node_init(struct sim *sim, struct node *n)
 {
     struct world *w = &sim->world;
@@ -307,6 +309,7 @@ void node_crash(struct sim *sim, struct node *n, bool power)
         story(sim, "%s %s", n->name, power ? "loses power" : "is killed");
         n->up = false;
         n->paused = false;
+        n->stop_by = 0;
         n->clock_stopped_at = 0;
         n->life++;
         while ((l = pms_list_pop(&n->parked)) != NULL) {
@@ -330,6 +333,43 @@ void node_crash(struct sim *sim, struct node *n, bool power)
     } else {
         disk_abandon(sim, &n->disk);
     }
+}
+
+// Nobody needs it: it is no member of the set, or the only one.
+static bool is_left(const struct node *n)
+{
+    const struct pms_dp_conf *c = n->dp != NULL ? pms_dp_conf_get(n->dp) : NULL;
+
+    return c == NULL || c->epoch == 0 || (c->in_sync >> n->slot & 1) == 0 || c->in_sync == 1u << n->slot;
+}
+
+static void on_stop(struct sim *sim, uint64_t arg)
+{
+    struct node *n = &sim->nodes[arg & 0xff];
+
+    if (!n->up || n->life != arg >> 8 || n->stop_by == 0)
+        return;
+    if (n->paused || (!is_left(n) && sim->world.now < n->stop_by)) {
+        world_call(&sim->world, 10 * SIM_MS, on_stop, arg);
+        return;
+    }
+    story(sim, "%s has left", n->name);
+    node_crash(sim, n, false);
+    node_restart_later(sim, n, n->stopped_for);
+}
+
+void node_stop(struct sim *sim, struct node *n, uint64_t after_ns)
+{
+    if (!n->up || n->paused || n->stop_by != 0)
+        return;
+    story(sim, "%s is asked to stop", n->name);
+    n->stop_by = sim->world.now + STOP_MAX;
+    n->stopped_for = after_ns;
+    if (n->dp != NULL) {
+        pms_dp_leave(n->dp, node_clock(sim, n));
+        act(sim, n);
+    }
+    on_stop(sim, (uint64_t)n->life << 8 | (uint64_t)n->index);
 }
 
 static void on_pause_end(struct sim *sim, uint64_t index)

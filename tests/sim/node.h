@@ -18,9 +18,11 @@ struct node {
     uint64_t id;
     bool witness;
 
-    bool up;         // the process runs
-    bool paused;     // SIGSTOP
-    bool brick_lost; // votes, but has no brick and no dp any more
+    bool up;              // the process runs
+    uint64_t stop_by;     // 0: it has not been asked to stop; else when it does at the latest
+    uint64_t stopped_for; // how long it stays down then
+    bool paused;          // SIGSTOP
+    bool brick_lost;      // votes, but has no brick and no dp any more
     uint32_t life;
     struct pms_list parked; // events for a stopped process, in order
     uint64_t paused_until;
@@ -55,6 +57,9 @@ void node_deliver(struct sim *sim, struct sim_event *ev);
 void node_start(struct sim *sim, struct node *n);
 void node_restart_later(struct sim *sim, struct node *n, uint64_t delay_ns);
 void node_crash(struct sim *sim, struct node *n, bool power);
+// SIGTERM: the process leaves its array to others, ends when that is done or takes too long, and starts again
+// after_ns later.
+void node_stop(struct sim *sim, struct node *n, uint64_t after_ns);
 void node_pause(struct sim *sim, struct node *n, uint64_t for_ns);
 void node_resume(struct sim *sim, struct node *n);
 

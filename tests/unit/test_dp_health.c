@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The array state machine by hand: nodes that leave, and hardware that is not well.
+#include "tests/unit/dp_fixture.h"
+
+static void both_up(struct world *w)
+{
+    set_up(w);
+    join(w, 0);
+    join(w, 1);
+    run(w, 600);
+    assert_true(status(w, 0).serving);
+}
+
+static void test_replica_when_it_leaves_then_ejected_at_once_and_nothing_is_resynced(void **state)
+{
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    write_fill(&w, 0, 0, 8192, 1);
+    pms_dp_leave(w.dp[1], w.now);
+    settle_queue(&w);
+    assert_int_equal(w.conf.in_sync, 1); /* no time has passed */
+    assert_int_equal(w.conf.primary, 0);
+
+    uint32_t before = w.writes_on_wire;
+    run(&w, 2000);
+    assert_int_equal(w.conf.in_sync, 1); /* it is not taken back while it only waits for its end */
+    cut_off(&w, 1);
+    run(&w, 100);
+    join(&w, 1);
+    run(&w, 1000);
+    assert_int_equal(w.conf.in_sync, 3);
+    assert_int_equal(w.writes_on_wire, before);
+    assert_int_equal(status(&w, 0).resync_sent, 0);
+    expect_equal_bricks(&w);
+    tear_down(&w);
+}
+
+static void test_replica_when_it_was_away_after_leaving_then_only_what_changed_travels(void **state)
+{
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    write_fill(&w, 0, 0, 4 * REGION, 1);
+    pms_dp_leave(w.dp[1], w.now);
+    run(&w, 10);
+    cut_off(&w, 1);
+    write_fill(&w, 0, REGION, 512, 2);
+    join(&w, 1);
+    run(&w, 1000);
+    assert_int_equal(w.conf.in_sync, 3);
+    assert_int_equal(status(&w, 0).resync_sent, 512);
+    expect_equal_bricks(&w);
+    tear_down(&w);
+}
+
+static void test_primary_when_it_leaves_then_handed_over_and_ejected_without_a_wait(void **state)
+{
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    write_fill(&w, 0, 0, 512, 1);
+    pms_dp_leave(w.dp[0], w.now);
+    settle_queue(&w);
+    assert_int_equal(w.conf.primary, 1);
+    run(&w, 10);
+    assert_int_equal(w.conf.in_sync, 2);
+    assert_true(status(&w, 1).serving);
+    assert_int_equal(w.dropped, 0);
+    expect_fill(&w, 1, 0, 512, 1);
+    run(&w, 2000);
+    assert_int_equal(w.conf.primary, 1); /* the leaving one stands for nothing */
+    tear_down(&w);
+}
+
+static void test_last_when_it_leaves_then_nothing_is_asked_for(void **state)
+{
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    cut_off(&w, 1);
+    run(&w, 1500);
+    assert_int_equal(w.conf.in_sync, 1);
+
+    int before = w.proposals;
+    pms_dp_leave(w.dp[0], w.now);
+    run(&w, 500);
+    assert_int_equal(w.proposals, before);
+    assert_true(status(&w, 0).serving); /* until it is stopped */
+    tear_down(&w);
+}
+
+static void test_goodbye_when_of_another_incarnation_then_ignored(void **state)
+{
+    struct pms_frame f = {.type = PMS_FRAME_GOODBYE, .from_slot = 1, .cluster = 7, .array = 2, .arg2 = 999};
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    assert_int_equal(pms_dp_frame(w.dp[0], w.now, 101, 9, &f, NULL), 0);
+    run(&w, 500);
+    assert_int_equal(w.conf.in_sync, 3);
+    tear_down(&w);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_replica_when_it_leaves_then_ejected_at_once_and_nothing_is_resynced),
+        cmocka_unit_test(test_replica_when_it_was_away_after_leaving_then_only_what_changed_travels),
+        cmocka_unit_test(test_primary_when_it_leaves_then_handed_over_and_ejected_without_a_wait),
+        cmocka_unit_test(test_last_when_it_leaves_then_nothing_is_asked_for),
+        cmocka_unit_test(test_goodbye_when_of_another_incarnation_then_ignored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
