@@ -90,13 +90,15 @@ endif
 sims := $(if $(src_sim),$(OUT)/tests/sim $(OUT)/tests/sim-mutants)
 raft_sim := $(if $(src_raft_sim),$(OUT)/tests/raft-sim)
 tools := $(patsubst tests/tools/%.c,$(OUT)/tests/tools/%,$(src_tools))
+# For the test guest: static, so without sanitizers.
+guestio := $(if $(SAN),,$(OUT)/tests/guest/guestio)
 fuzzers := $(patsubst tests/fuzz/%.c,$(OUT)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 bench_load := $(if $(src_bench),$(OUT)/bench/load)
 units := $(patsubst tests/unit/%.c,$(OUT)/tests/unit/%,$(src_unit))
 
 .PHONY: all everything unit test sim sim-build raft-sim-build fuzz fuzz-build demo soak bench bench-build install check format tidy deps clean help
 
-all: $(LIBS) $(programs) $(tools)
+all: $(LIBS) $(programs) $(tools) $(guestio)
 
 everything: all $(units) $(sims) $(raft_sim) $(bench_load)
 
@@ -152,6 +154,9 @@ $(OUT)/tests/raft-sim: $(call objs,$(src_raft_sim)) $(LIBS)
 
 $(tools): $(OUT)/tests/tools/%: $(OBJ)/tests/tools/%.o $(call objs,$(src_tools_lib)) $(OUT)/libdatapath.a $(OUT)/libbase.a
 	$(call link,-liscsi -ljansson -lxxhash)
+
+$(OUT)/tests/guest/guestio: $(OBJ)/tests/guest/guestio.o
+	$(call link,-static)
 
 $(units): $(OUT)/tests/unit/%: $(OBJ)/tests/unit/%.o $(OUT)/tests/libtools.a $(LIBS)
 	$(call link,$(LDLIBS) -liscsi -lcmocka)

@@ -131,8 +131,8 @@ primary_of() { # the number of the primary's node
 }
 primary_is_not() { [[ $(array_field "$1" .primary) =~ ^n[0-9]+$ ]] && [ "$(array_field "$1" .primary)" != "n$2" ]; }
 
-array_make() { # NAME SIZE
-    ctl 1 array create "$1" --level raid1 --size "$2" --portal "10.77.0.100/24" || fail "the array cannot be created"
+array_make() { # NAME SIZE [PORTAL]
+    ctl 1 array create "$1" --level raid1 --size "$2" --portal "${3:-10.77.0.100}/24" || fail "the array cannot be created"
     wait_until 20 state_is "$1" healthy || fail "the new array is $(array_state "$1")"
     say "array $1: $(array_field "$1" '"epoch \(.epoch), primary \(.primary), in sync \(.in_sync | join(" "))"')"
 }
@@ -147,10 +147,10 @@ wait_healthy() { # NAME SECONDS
     say "the array is healthy, epoch $(array_field "$1" .epoch)"
 }
 
-brick_of() { # NODE-NUMBER: the path of its one brick
+brick_of() { # NODE-NUMBER [ARRAY]: the path of its one brick, or of its brick of that array
     local found
-    mapfile -t found < <(find "$dir/n$1/bricks" -type f -size +4M)
-    [ "${#found[@]}" -eq 1 ] || fail "node $1 has ${#found[@]} brick files, not one"
+    mapfile -t found < <(find "$dir/n$1/bricks" -type f -name "${2:-*}.brick" -size +4M)
+    [ "${#found[@]}" -eq 1 ] || fail "node $1 has ${#found[@]} brick files${2:+ of $2}, not one"
     echo "${found[0]}"
 }
 
@@ -162,7 +162,7 @@ replicas_must_agree() { # NAME
     mapfile -t members < <(array_field "$1" '.in_sync[]')
     assert_eq "number of replicas in sync" "${#members[@]}" 2
     for name in "${members[@]}"; do
-        brick=$(brick_of "${name#n}") || exit 1
+        brick=$(brick_of "${name#n}" "$1") || exit 1
         assert_ge "size of $brick" "$(stat -c %s "$brick")" $((size + (4 << 20)))
         if [ -z "$first" ]; then
             first=$brick
