@@ -96,11 +96,15 @@ fuzzers := $(patsubst tests/fuzz/%.c,$(OUT)/tests/fuzz/%,$(wildcard tests/fuzz/f
 bench_load := $(if $(src_bench),$(OUT)/bench/load)
 units := $(patsubst tests/unit/%.c,$(OUT)/tests/unit/%,$(src_unit))
 
-.PHONY: all everything unit test sim sim-build raft-sim-build fuzz fuzz-build demo soak bench bench-build install check format tidy deps clean help
+.PHONY: all everything next unit test sim sim-build raft-sim-build fuzz fuzz-build demo soak bench bench-build install check format tidy deps clean help
 
 all: $(LIBS) $(programs) $(tools) $(guestio)
 
-everything: all $(units) $(sims) $(raft_sim) $(bench_load)
+everything: all $(if $(SAN),,next) $(units) $(sims) $(raft_sim) $(bench_load)
+
+# What knows versions, compiled once more for builds that are ahead of this one (see base/version.c).
+next_src := base/version.c $(shell grep -l PMS_VERSION_BUMP consensus/*/*.c cmd/pmsd/*.c)
+next_builds := $(OUT)/next1 $(OUT)/next2
 
 # ---- Libraries and programs. Results appear by rename, so that a running reader never sees half a file. ----
 
@@ -140,6 +144,31 @@ $(OUT)/tgtd: /usr/sbin/tgtd
 	@mkdir -p $(@D)
 	$(Q)cp $< $@.$$$$ && mv -f $@.$$$$ $@
 
+# ---- Builds that are ahead, for tests of upgrades: next1 is the next version, next2 the one after it had stopped
+# to speak this one. Only what knows versions differs; tgtd and pmsctl are as here. ----
+
+# $(call next,N)
+define next
+$(OBJ)/next$(1)/%.o: %.c Makefile
+	$$(call compile,-DPMS_VERSION_BUMP=$(1))
+
+$(OBJ)/pic/next$(1)/%.o: %.c Makefile build/tgt-src.fetched
+	$$(call compile,$$(tgt_flags) -DPMS_VERSION_BUMP=$(1))
+
+$(OUT)/next$(1)/pmsd: $(patsubst %.c,$(OBJ)/next$(1)/%.o,$(next_src)) $(call objs,$(filter-out $(next_src),$(src_pmsd))) $(LIBS)
+	$$(call link,$$(LDLIBS))
+
+$(OUT)/next$(1)/bs_pms.so: $(OBJ)/pic/next$(1)/base/version.o $(call objs_pic,$(filter-out base/version.c,$(src_plugin)))
+	$$(call link,-shared)
+
+$(OUT)/next$(1)/%: $(OUT)/%
+	@mkdir -p $$(@D)
+	$$(Q)ln -f $$< $$@
+endef
+$(foreach n,1 2,$(eval $(call next,$(n))))
+
+next: $(foreach d,$(next_builds),$(patsubst $(OUT)/%,$d/%,$(programs)))
+
 # ---- Test programs. ----
 
 $(OUT)/tests/sim: $(call objs,$(src_sim)) $(LIBS)
@@ -163,6 +192,8 @@ $(units): $(OUT)/tests/unit/%: $(OBJ)/tests/unit/%.o $(OUT)/tests/libtools.a $(L
 
 $(OUT)/bench/load: $(call objs,$(src_bench)) $(OUT)/libbase.a
 	$(call link,-liscsi)
+
+$(OUT)/tests/unit/test_state_next: $(patsubst %.c,$(OBJ)/next1/%.o,$(filter-out cmd/%,$(next_src)))
 
 # libFuzzer's, each with a main of its own: only with CC=clang SAN=fuzz.
 $(fuzzers): $(OUT)/tests/fuzz/%: $(OBJ)/tests/fuzz/%.o $(LIBS)
@@ -271,6 +302,7 @@ clean:
 
 help:
 	@echo 'all (default)   libraries, pmsd, pmsctl, the tgtd plugin, test tools   -> build/'
+	@echo 'next            builds one and two versions ahead, for tests of upgrades   -> build/next1/, build/next2/'
 	@echo 'test            everything that can be tested; SKIP_SYSTEM=1, ONLY=pattern; logs in build/log/'
 	@echo 'unit            unit tests only'
 	@echo 'sim             the cluster simulator: SEEDS=1000 FIRST_SEED=1'

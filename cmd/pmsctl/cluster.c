@@ -84,6 +84,53 @@ static int run_leave(struct pms_ctl *ctl, const struct pms_ctl_command *c, const
     return rv;
 }
 
+static int run_upgrade(struct pms_ctl *ctl, const struct pms_ctl_command *c, const struct pms_ctl_values *v)
+{
+    json_t *body = json_object(), *answer = NULL;
+    uint64_t from = 0, level = 0;
+    int rv = pms_ctl_call(ctl, "POST", "/v1/cluster/upgrade", body, &answer);
+
+    (void)c;
+    (void)v;
+    json_decref(body);
+    if (rv != PMS_EXIT_DONE)
+        return rv;
+    pms_json_u64(answer, "from", &from);
+    pms_json_u64(answer, "level", &level);
+    if (ctl->json)
+        pms_ctl_print_json(answer);
+    else if (from == level)
+        printf("the cluster is at feature level %u already, the newest that its nodes support\n",
+               (unsigned)level);
+    else
+        printf(
+            "the cluster's feature level is %u now, it was %u; older versions of pms cannot join any more\n",
+            (unsigned)level, (unsigned)from);
+    json_decref(answer);
+    return rv;
+}
+
+static void upgrade_print(const json_t *status)
+{
+    const json_t *up = json_object_get(status, "upgrade"), *name;
+    uint64_t level = 0, newest = 0;
+    size_t i;
+
+    if (!json_is_object(up))
+        return;
+    pms_json_u64(json_object_get(status, "cluster"), "feature_level", &level);
+    pms_json_u64(up, "newest", &newest);
+    printf("upgrade: the cluster is at feature level %u, ", (unsigned)level);
+    if (pms_json_bool(up, "possible", false)) {
+        printf("and every node supports %u: pmsctl cluster upgrade raises it\n", (unsigned)newest);
+        return;
+    }
+    printf("%u is supported by all nodes but", (unsigned)newest);
+    json_array_foreach (json_object_get(up, "behind"), i, name)
+        printf("%s %s", i > 0 ? "," : "", json_string_value(name));
+    puts(": install the newer pms there");
+}
+
 static void nodes_print(const json_t *status)
 {
     struct pms_table t = {0};
@@ -153,6 +200,7 @@ static int run_status(struct pms_ctl *ctl, const struct pms_ctl_command *c, cons
     json_array_foreach (json_object_get(answer, "warnings"), i, warning) {
         printf("warning: %s\n", json_string_value(warning));
     }
+    upgrade_print(answer);
     if (json_array_size(json_object_get(answer, "nodes")) > 0) {
         putchar('\n');
         nodes_print(answer);
@@ -196,6 +244,14 @@ const struct pms_ctl_command pms_ctl_cluster[] = {
      "takes a node out of the cluster, its primaries first",
      {{"node", "NAME", false, false, "which (default: this one)"}},
      run_leave},
+    {"cluster",
+     "upgrade",
+     "",
+     0,
+     0,
+     "lets the cluster use what is new in the pms that all nodes run by now; cannot be undone",
+     {{0}},
+     run_upgrade},
     {"cluster", "status", "", 0, 0, "judges the cluster in words; then nodes and arrays", {{0}}, run_status},
     {"cluster", "token", "", 0, 0, "the same as token create", {{0}}, pms_ctl_token_create},
     {0},

@@ -11,6 +11,7 @@
 #include "cmd/pmsd/metrics.h"
 #include "cmd/pmsd/route.h"
 #include "cmd/pmsd/token.h"
+#include "cmd/pmsd/upgrade.h"
 #include "cmd/pmsd/view.h"
 
 #include <stdlib.h>
@@ -156,6 +157,7 @@ static const struct pms_route routes[] = {
     {"POST", "/v1/cluster/init", pms_init_route, false},
     {"POST", "/v1/cluster/join", pms_join_route, false},
     {"POST", "/v1/cluster/leave", pms_leave_route, true},
+    {"POST", "/v1/cluster/upgrade", pms_upgrade_route, true},
     {"GET", "/v1/tokens", get_tokens, true},
     {"POST", "/v1/tokens", pms_token_route, true},
     {"DELETE", "/v1/tokens/*", pms_token_revoke_route, true},

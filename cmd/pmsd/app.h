@@ -32,7 +32,8 @@ struct pms_app {
     bool hypervisor;  // this machine is virtual: its clock may stop
     bool probe_reads; // reads wait for an answer of the other copies instead of relying on the clock
     int exit_status;
-    int quit_stage; // quit.c's; 0: not quitting
+    bool raft_failed; // libraft's handles stay open: the loop does not end by itself
+    int quit_stage;   // quit.c's; 0: not quitting
     uint64_t quit_deadline_ns;
 
     enum pms_app_phase phase;
@@ -45,6 +46,8 @@ struct pms_app {
     uv_poll_t data_poll;     // of the data loop's events
     bool caught_up;          // all that was committed at start is applied: what comes now is new
     uint64_t member_since_ns;
+    bool level_reporting; // upgrade.c's
+    uint64_t level_ns;
 
     struct pms_list arrays;   // struct pms_local: every array with a slot here, or with a brick here still
     struct pms_list tasks;    // struct pms_task

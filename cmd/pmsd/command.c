@@ -20,7 +20,8 @@ struct pms_command {
     unsigned flags;
     uint64_t index; // of the result that waits to be applied here too; 0: none
     char *result;
-    int early; // could not even be proposed
+    bool too_new; // some node may not know such a command
+    int early;    // could not even be proposed
     pms_command_cb cb;
     void *data;
     uv_timer_t later; // for early errors: the callback never runs before the return
@@ -72,6 +73,10 @@ static const char *failure_text(int err)
         return "the outcome is unknown, because the leader was lost meanwhile: look at the state before you "
                "try "
                "again";
+    case PMS_EVERSION:
+        return "the cluster's feature level is too low for that: install the newer pms on every node, then "
+               "run "
+               "pmsctl cluster upgrade";
     default:
         return pms_err_text(err);
     }
@@ -123,7 +128,9 @@ static void command_send(struct pms_command *c)
     uint64_t left_ms = now < c->deadline_ns ? (c->deadline_ns - now) / 1000000 : 0;
     int rv = PMS_ESHUTDOWN;
 
-    if (c->app->raft != NULL && c->app->phase == PMS_APP_MEMBER)
+    if (c->too_new)
+        rv = PMS_EVERSION;
+    else if (c->app->raft != NULL && c->app->phase == PMS_APP_MEMBER)
         rv = pms_raft_propose(c->app->raft, c->text, strlen(c->text), (unsigned)left_ms + 1, on_result, c);
     if (rv != 0)
         command_fail_later(c, rv);
@@ -141,6 +148,9 @@ void pms_command_propose(struct pms_app *app, json_t *cmd, unsigned timeout_ms, 
                               .text = pms_json_dump_compact(cmd),
                               .deadline_ns = pms_clock_boot_ns() + timeout_ms * 1000000ull,
                               .flags = flags,
+                              .too_new = app->state != NULL && pms_state_has_cluster(app->state) &&
+                                         pms_state_op_level(pms_json_str(cmd, "op", NULL)) >
+                                             pms_state_feature_level(app->state),
                               .cb = cb,
                               .data = data};
     PMS_CHECK_MSG(c->text != NULL, "out of memory");

@@ -8,7 +8,8 @@
 #include <jansson.h>
 
 // err 0: applied and ok. Else why not: the state machine's refusal (result holds its details), or
-// PMS_ENOQUORUM (certainly not applied), PMS_EUNKNOWN (may be applied or not), PMS_ESHUTDOWN. text is for a
+// PMS_ENOQUORUM (certainly not applied), PMS_EUNKNOWN (may be applied or not), PMS_ESHUTDOWN,
+// PMS_EVERSION (of a newer kind than the cluster's feature level: never proposed). text is for a
 // person; text and result are borrowed, result is never NULL.
 typedef void (*pms_command_cb)(void *data, int err, const char *text, const json_t *result);
 

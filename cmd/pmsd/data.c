@@ -20,6 +20,9 @@ static void on_dialled(void *data, int status, int fd, unsigned version)
 {
     struct dial *d = data;
 
+    if (status == 0)
+        pms_log(PMS_LOG_INFO, "node %s is reached: version %u of the protocol between nodes",
+                pms_log_hexid(d->node), version);
     if (d->app->data != NULL)
         pms_loop_link_dialled(d->app->data, d->node, status == 0 ? fd : status, version);
     free(d);

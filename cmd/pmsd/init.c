@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "cmd/pmsd/task.h"
 #include "cmd/pmsd/join.h"
 #include "cmd/pmsd/member.h"
@@ -87,6 +88,7 @@ static void init_step(struct pms_task *task)
         pms_json_set_id(node, "id", app->node.id);
         pms_json_set_str(node, "name", app->node.name);
         pms_json_set_str(node, "addr", pms_addr_format(&app->node.addr, addr));
+        pms_json_set_u64(node, "supports", pms_feature_level_max);
         pms_json_set_str(cmd, "id", pms_uuid_format(&app->node.cluster, id));
         pms_json_set_str(cmd, "name", init->cluster);
         json_object_set_new(cmd, "node", node);
@@ -114,6 +116,7 @@ static int identity_make(struct pms_app *app, const char *name, const struct soc
     app->node.addr = *addr;
     app->node.witness = false;
     app->node.n_peers = 0;
+    app->node.feature_level = pms_feature_level_max;
     rv = pms_node_file_save(app->opt.state_dir, &app->node);
     if (rv != 0)
         app->node.member = false;

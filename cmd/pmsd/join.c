@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "cmd/pmsd/task.h"
 #include "cmd/pmsd/join.h"
 #include "cmd/pmsd/member.h"
@@ -58,6 +59,7 @@ static int identity_take(struct join_task *j, const json_t *answer)
             pms_node_file_peer(&fresh, id, &addr);
     }
     strcpy(fresh.name, j->name);
+    fresh.feature_level = 1; // until the log says more
     fresh.addr = j->addr;
     fresh.witness = j->witness;
     *node = fresh;
@@ -143,6 +145,8 @@ static void ask(struct join_task *j)
     pms_json_set_str(request, "name", j->name);
     pms_json_set_str(request, "addr", pms_addr_format(&j->addr, addr));
     pms_json_set_str(request, "role", j->witness ? "witness" : "data");
+    pms_json_set_u64(request, "supports", pms_feature_level_max);
+    json_object_set_new(request, "protocol", pms_versions_to_json(pms_node_versions));
     j->task.stage = JOIN_ASKED;
     rv = pms_join_request(j->task.app->loop, &j->peer, &j->token, request, ASK_MS, on_answer, j);
     json_decref(request);

@@ -5,6 +5,7 @@
 
 #include "cmd/pmsd/app.h"
 #include "cmd/pmsd/http.h"
+#include "base/version.h"
 #include "consensus/raft/net.h"
 
 #include <jansson.h>
@@ -28,5 +29,10 @@ int pms_join_addr_try(const struct sockaddr_storage *addr);
 json_t *pms_token_command(const struct pms_app *app, struct pms_token *token);
 // {"token", "join": the command to type, "expires_s"}; new reference.
 json_t *pms_token_answer(const struct pms_app *app, const struct pms_token *token);
+
+// {"min", "max"}; new reference.
+json_t *pms_versions_to_json(struct pms_versions v);
+// Of such an object; anything else: version 1, which is what was spoken before ranges were told.
+struct pms_versions pms_versions_from_json(const json_t *obj);
 
 #endif

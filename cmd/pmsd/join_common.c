@@ -38,6 +38,25 @@ int pms_join_node_fields(struct pms_req *req, char name[PMS_NAME_MAX + 1], struc
     return 0;
 }
 
+json_t *pms_versions_to_json(struct pms_versions v)
+{
+    json_t *obj = json_object();
+
+    pms_json_set_u64(obj, "min", v.min);
+    pms_json_set_u64(obj, "max", v.max);
+    return obj;
+}
+
+struct pms_versions pms_versions_from_json(const json_t *obj)
+{
+    uint64_t min = 0, max = 0;
+
+    if (pms_json_u64(obj, "min", &min) != 0 || pms_json_u64(obj, "max", &max) != 0 || min < 1 || min > max ||
+        max > UINT8_MAX)
+        return (struct pms_versions){1, 1};
+    return (struct pms_versions){(uint8_t)min, (uint8_t)max};
+}
+
 int pms_join_addr_try(const struct sockaddr_storage *addr)
 {
     int fd = socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, rv;

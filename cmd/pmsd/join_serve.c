@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "cmd/pmsd/command.h"
 #include "cmd/pmsd/join.h"
 
@@ -89,11 +90,36 @@ static void propose(struct join_serve *s)
     pms_command_propose(s->app, s->cmd, JOIN_MS, PMS_COMMAND_HERE, on_joined, s);
 }
 
+static void refuse(struct join_serve *s, int err, const char *text)
+{
+    json_t *none = json_object();
+
+    json_decref(s->cmd);
+    on_joined(s, err, text, none);
+    json_decref(none);
+}
+
+// True: the stranger could talk to none of our channels, and it was told.
+static bool refuse_version(struct join_serve *s, struct pms_versions theirs)
+{
+    struct pms_versions own = pms_node_versions;
+    char own_text[PMS_VERSIONS_TEXT_SIZE], theirs_text[PMS_VERSIONS_TEXT_SIZE], text[300];
+
+    if (pms_versions_common(own, theirs) != 0)
+        return false;
+    snprintf(text, sizeof(text),
+             "this node speaks version %s of the protocol between nodes, the cluster's node %s version %s: "
+             "upgrade pms on %s",
+             pms_versions_format(theirs, theirs_text), s->app->node.name, pms_versions_format(own, own_text),
+             theirs.min > own.max ? "the cluster's nodes" : "this node");
+    refuse(s, PMS_EVERSION, text);
+    return true;
+}
+
 static void on_namesake(void *data, int status, const json_t *body)
 {
     struct join_serve *s = data;
     char text[200];
-    json_t *none;
 
     (void)body;
     if (status != 0) {
@@ -102,15 +128,12 @@ static void on_namesake(void *data, int status, const json_t *body)
     }
     snprintf(text, sizeof(text), "there is a node %.63s already, and it is up: join under another name",
              pms_json_str(s->cmd, "name", "?"));
-    json_decref(s->cmd);
-    none = json_object();
-    on_joined(s, PMS_EEXISTS, text, none);
-    json_decref(none);
+    refuse(s, PMS_EEXISTS, text);
 }
 
 void pms_join_serve(void *data, struct pms_join *join, const char *token_id, const json_t *request)
 {
-    static const char *const keys[] = {"id", "name", "addr", "role"};
+    static const char *const keys[] = {"id", "name", "addr", "role", "supports"};
     struct join_serve *s = calloc(1, sizeof(*s));
     struct pms_node_info have;
     uint64_t id = 0;
@@ -124,6 +147,8 @@ void pms_join_serve(void *data, struct pms_join *join, const char *token_id, con
     pms_json_set_str(s->cmd, "token", token_id);
     pms_json_set_u64(s->cmd, "now_s", (uint64_t)time(NULL));
     pms_json_id(request, "id", &id);
+    if (refuse_version(s, pms_versions_from_json(json_object_get(request, "protocol"))))
+        return;
     // A name may be taken over only from a node that does not answer any more.
     if (pms_state_node_get_by_name(s->app->state, pms_json_str(request, "name", ""), &have) != 0 ||
         have.id == id || pms_rpc_call(s->app->rpc, have.id, "local", NULL, NAMESAKE_MS, on_namesake, s) != 0)

@@ -3,12 +3,14 @@
 #include "base/check.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "cmd/pmsd/local.h"
 #include "cmd/pmsd/http.h"
 #include "cmd/pmsd/task.h"
 #include "cmd/pmsd/member.h"
 #include "cmd/pmsd/membership.h"
 #include "cmd/pmsd/quit.h"
+#include "cmd/pmsd/upgrade.h"
 #include "cmd/version.h"
 
 #include <errno.h>
@@ -38,8 +40,11 @@ static void on_tick(uv_timer_t *timer)
 {
     struct pms_app *app = timer->data;
 
-    if (app->phase == PMS_APP_MEMBER)
+    if (app->phase == PMS_APP_MEMBER) {
         pms_members_tick(app->members);
+        pms_upgrade_tick(app);
+        pms_upgrade_next_tick(app);
+    }
     on_kick(&app->kick);
 }
 
@@ -162,6 +167,17 @@ static void member_begin(struct pms_app *app)
                 (unsigned)app->node.cluster.b[2] << 8 | app->node.cluster.b[3]);
 }
 
+static void versions_log(const struct pms_app *app)
+{
+    char node[PMS_VERSIONS_TEXT_SIZE], ring[PMS_VERSIONS_TEXT_SIZE], brick[PMS_VERSIONS_TEXT_SIZE];
+
+    pms_log(PMS_LOG_INFO,
+            "pmsd %s, node id %s; protocol between nodes %s, plugin %s, bricks %s, feature level up to %u",
+            PMS_VERSION, pms_log_hexid(app->node.id), pms_versions_format(pms_node_versions, node),
+            pms_versions_format(pms_ring_versions, ring), pms_versions_format(pms_brick_versions, brick),
+            pms_feature_level_max);
+}
+
 int main(int argc, char **argv)
 {
     static struct pms_app app;
@@ -181,10 +197,11 @@ int main(int argc, char **argv)
     handles_init(&app);
     if (geteuid() != 0)
         pms_log(PMS_LOG_WARN, "not running as root: portal addresses and targets will not work");
-    pms_log(PMS_LOG_INFO, "pmsd %s, node id %s", PMS_VERSION, pms_log_hexid(app.node.id));
+    versions_log(&app);
     member_begin(&app);
     uv_run(app.loop, UV_RUN_DEFAULT);
-    PMS_CHECK_MSG(uv_loop_close(app.loop) == 0, "a handle was left open");
+    if (!app.raft_failed)
+        PMS_CHECK_MSG(uv_loop_close(app.loop) == 0, "a handle was left open");
     close(app.lock_fd);
     return app.exit_status;
 }

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "cmd/pmsd/local.h"
 #include "cmd/pmsd/data.h"
 #include "cmd/pmsd/handover.h"
@@ -32,6 +33,21 @@ void pms_node_save(struct pms_app *app)
 }
 
 // ---- The state machine's driver ----
+
+// The cluster's feature level is kept beside the log: a pmsd that does not support it refuses to start at once.
+// 0, or PMS_EVERSION: this one is such.
+static int level_note(struct pms_app *app)
+{
+    unsigned level = pms_state_feature_level(app->state);
+
+    if (!pms_state_has_cluster(app->state))
+        return 0;
+    if (level > app->node.feature_level) {
+        app->node.feature_level = level;
+        pms_node_save(app);
+    }
+    return level > pms_feature_level_max ? PMS_EVERSION : 0;
+}
 
 static void on_applied(struct pms_app *app)
 {
@@ -64,15 +80,18 @@ static void session_effects(struct pms_app *app, const char *command, size_t len
     json_decref(res);
 }
 
-static void on_apply(void *data, const char *command, size_t len, uint64_t index, char **result)
+static int on_apply(void *data, const char *command, size_t len, uint64_t index, char **result)
 {
     struct pms_app *app = data;
 
     while (len > 0 && (command[len - 1] == '\0' || command[len - 1] == ' '))
         len--;
     *result = pms_state_apply(app->state, command, len, index);
+    if (level_note(app) != 0)
+        return PMS_EVERSION;
     session_effects(app, command, len, *result);
     on_applied(app);
+    return 0;
 }
 
 static int on_snapshot(void *data, char **buf, size_t *len)
@@ -90,11 +109,13 @@ static int on_restore(void *data, const char *buf, size_t len)
     int rv = pms_state_decode(buf, len, &fresh);
 
     if (rv != 0) {
-        pms_log(PMS_LOG_ERROR, "a snapshot cannot be used: %s", pms_err_text(rv));
-        return PMS_ECORRUPT;
+        pms_log(PMS_LOG_ERROR, "a snapshot of the cluster's state cannot be used: %s%s", pms_err_text(rv),
+                rv == PMS_EVERSION ? ": a newer pms wrote it; install that on this node again" : "");
+        return rv;
     }
     pms_state_destroy(app->state);
     app->state = fresh;
+    level_note(app);
     on_applied(app);
     return 0;
 }
@@ -127,10 +148,23 @@ static void on_caught_up(void *data)
     pms_app_kick(app);
 }
 
+static bool level_is_beyond(const struct pms_app *app)
+{
+    return app->node.feature_level > pms_feature_level_max;
+}
+
 static void on_fatal(void *data, const char *text)
 {
+    struct pms_app *app = data;
+    char why[256];
+
+    app->raft_failed = true;
     pms_log(PMS_LOG_ERROR, "Raft cannot go on: %s", text);
-    pms_app_quit(data, 1);
+    if (level_is_beyond(app)) {
+        pms_node_level_text(app->node.feature_level, why, sizeof(why));
+        pms_log(PMS_LOG_ERROR, "%s", why);
+    }
+    pms_app_quit(app, 1);
 }
 
 // ---- The listener's questions ----
@@ -230,6 +264,10 @@ static int raft_start(struct pms_app *app, bool bootstrap, char *why, size_t why
             return failed(why, why_len, rv, "Raft's log in %s cannot be begun", dir);
     }
     rv = pms_raft_start(app->raft);
+    if (rv != 0 && level_is_beyond(app)) {
+        pms_node_level_text(app->node.feature_level, why, why_len);
+        return PMS_EVERSION;
+    }
     if (rv != 0)
         return failed(why, why_len, rv, "Raft's log in %s cannot be read", dir);
     return 0;

@@ -6,6 +6,7 @@
 #include "cmd/pmsd/node_file.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/version.h"
 #include "consensus/raft/node.h"
 
 #include <dirent.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #define NODE_FILE_MAX 65536 // bytes
+#define NODE_FORMAT   1
 
 // ---- node.json ----
 
@@ -45,7 +47,7 @@ int pms_node_file_save(const char *dir, const struct pms_node_file *node)
     char *text;
     int rv = -ENOMEM;
 
-    pms_json_set_u64(root, "format", 1);
+    pms_json_set_u64(root, "format", NODE_FORMAT);
     pms_json_set_id(root, "id", node->id);
     if (node->member) {
         pms_json_set_str(root, "cluster", pms_uuid_format(&node->cluster, uuid));
@@ -54,6 +56,7 @@ int pms_node_file_save(const char *dir, const struct pms_node_file *node)
         pms_json_set_str(root, "addr", pms_addr_format(&node->addr, addr));
         pms_json_set_bool(root, "witness", node->witness);
         pms_json_set_bool(root, "settled", node->settled);
+        pms_json_set_u64(root, "feature_level", node->feature_level);
         json_object_set_new(root, "peers", peers_to_json(node));
     }
     text = pms_json_dump_compact(root);
@@ -89,6 +92,7 @@ static bool peers_parse(const json_t *root, struct pms_node_file *node)
 static bool node_parse(const json_t *root, struct pms_node_file *node)
 {
     const char *name = pms_json_str(root, "name", NULL);
+    uint64_t level = 1;
 
     memset(node, 0, sizeof(*node));
     if (pms_json_id(root, "id", &node->id) != 0 || node->id == 0)
@@ -101,6 +105,8 @@ static bool node_parse(const json_t *root, struct pms_node_file *node)
     strcpy(node->name, name);
     node->witness = pms_json_bool(root, "witness", false);
     node->settled = pms_json_bool(root, "settled", false);
+    pms_json_u64(root, "feature_level", &level);
+    node->feature_level = (unsigned)level;
     return pms_uuid_parse(pms_json_str(root, "cluster", ""), &node->cluster) == 0 &&
            pms_hex_parse(pms_json_str(root, "key", ""), node->key, sizeof(node->key)) == 0 &&
            pms_addr_parse(pms_json_str(root, "addr", ""), PMS_PORT_NODE, &node->addr) == 0 &&
@@ -193,6 +199,32 @@ static int dir_lock(const char *dir, int *lock_fd, char *why, size_t why_len)
     return 0;
 }
 
+// 0, or PMS_EVERSION: a newer pms wrote it, or the cluster needs a newer one.
+static int versions_check(const json_t *root, const char *path, char *why, size_t why_len)
+{
+    uint64_t format = NODE_FORMAT, level = 1;
+
+    pms_json_u64(root, "format", &format);
+    pms_json_u64(root, "feature_level", &level);
+    if (format != NODE_FORMAT)
+        snprintf(why, why_len, "%s has format %llu, and this pmsd knows only %d: install the newer pms again",
+                 path, (unsigned long long)format, NODE_FORMAT);
+    else if (level > pms_feature_level_max)
+        pms_node_level_text((unsigned)level, why, why_len);
+    else
+        return 0;
+    return PMS_EVERSION;
+}
+
+void pms_node_level_text(unsigned level, char *why, size_t why_len)
+{
+    snprintf(
+        why, why_len,
+        "the cluster is at feature level %u, and this pmsd supports only %u: install the newer pms on this "
+        "node again",
+        level, pms_feature_level_max);
+}
+
 static int node_load(const char *dir, struct pms_node_file *node, char *why, size_t why_len)
 {
     char path[4096];
@@ -216,7 +248,8 @@ static int node_load(const char *dir, struct pms_node_file *node, char *why, siz
         return rv;
     }
     root = json_loadb(data, len, 0, NULL);
-    if (!node_parse(root, node)) {
+    rv = versions_check(root, path, why, why_len);
+    if (rv == 0 && !node_parse(root, node)) {
         snprintf(why, why_len,
                  "%s is damaged: restore it, or empty %s and join the cluster anew under a new id", path,
                  dir);

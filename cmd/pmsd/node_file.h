@@ -29,8 +29,9 @@ struct pms_node_file {
     char name[PMS_NAME_MAX + 1];
     struct sockaddr_storage addr; // where we listen
     bool witness;
-    bool settled;     // has been up to date once: without its log it must not go on under this id
-    unsigned n_peers; // other nodes, former ones too (the latest known address of each)
+    unsigned feature_level; // the cluster's, as last known here
+    bool settled;           // has been up to date once: without its log it must not go on under this id
+    unsigned n_peers;       // other nodes, former ones too (the latest known address of each)
     struct pms_node_peer peers[PMS_NODE_PEERS_MAX];
 };
 
@@ -38,6 +39,9 @@ struct pms_node_file {
 // one, reads node.json or makes a first one. *lock_fd is the lock, for as long as the process lives.
 // 0 or a negative code; then why says what and what to do.
 int pms_node_dir_open(const char *dir, struct pms_node_file *node, int *lock_fd, char *why, size_t why_len);
+
+// Why this pmsd cannot be in a cluster at this feature level, in words.
+void pms_node_level_text(unsigned level, char *why, size_t why_len);
 
 // Writes node.json, durably. 0 or -errno.
 int pms_node_file_save(const char *dir, const struct pms_node_file *node);

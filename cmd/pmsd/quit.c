@@ -25,6 +25,8 @@ static void on_stopped(struct pms_app *app)
     uv_close((uv_handle_t *)&app->tick, NULL);
     uv_close((uv_handle_t *)&app->sigterm, NULL);
     uv_close((uv_handle_t *)&app->sigint, NULL);
+    if (app->raft_failed)
+        uv_stop(app->loop);
 }
 
 static void stop(struct pms_app *app)

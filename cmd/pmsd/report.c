@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/util.h"
+#include "cmd/pmsd/join.h"
 #include "cmd/pmsd/local.h"
 #include "cmd/pmsd/membership.h"
 #include "cmd/version.h"
@@ -72,15 +73,6 @@ static json_t *array_report(const struct pms_local *a)
     return obj;
 }
 
-static json_t *versions_json(struct pms_versions v)
-{
-    json_t *obj = json_object();
-
-    pms_json_set_u64(obj, "min", v.min);
-    pms_json_set_u64(obj, "max", v.max);
-    return obj;
-}
-
 // With whom this node cannot talk.
 static json_t *mismatches_report(const struct pms_app *app)
 {
@@ -92,7 +84,7 @@ static json_t *mismatches_report(const struct pms_app *app)
         json_t *obj = json_object();
 
         pms_json_set_id(obj, "node", m[i].node);
-        json_object_set_new(obj, "protocol", versions_json(m[i].versions));
+        json_object_set_new(obj, "protocol", pms_versions_to_json(m[i].versions));
         json_array_append_new(list, obj);
     }
     return list;
@@ -106,7 +98,7 @@ json_t *pms_report_make(struct pms_app *app)
     pms_json_set_bool(root, "hypervisor", app->hypervisor);
     pms_json_set_bool(root, "probe_reads", app->probe_reads);
     pms_json_set_str(root, "version", PMS_VERSION);
-    json_object_set_new(root, "protocol", versions_json(pms_node_versions));
+    json_object_set_new(root, "protocol", pms_versions_to_json(pms_node_versions));
     json_object_set_new(root, "mismatches", mismatches_report(app));
     pms_list_for_each (it, &app->arrays) {
         const struct pms_local *a = pms_list_entry(it, struct pms_local, link);

@@ -2,6 +2,8 @@
 // The API's JSON of arrays, nodes and sessions.
 #include "cmd/pmsd/view.h"
 #include "base/json.h"
+#include "cmd/pmsd/join.h"
+#include "cmd/pmsd/upgrade.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -176,6 +178,7 @@ json_t *pms_view_nodes(const struct pms_app *app, const struct pms_gather *g)
         pms_json_set_id(obj, "id", n->info.id);
         pms_json_set_str(obj, "addr", n->info.addr);
         pms_json_set_str(obj, "role", n->info.witness ? "witness" : "data");
+        pms_json_set_u64(obj, "feature_level", n->info.feature_level);
         pms_json_set_str(obj, "state", node_state(g, n));
         if (n->answered)
             pms_json_set_str(obj, "version", pms_json_str(n->report, "version", "?"));
@@ -245,15 +248,6 @@ static void array_warnings(json_t *list, const struct pms_app *app, const struct
     }
 }
 
-static struct pms_versions versions_of(const json_t *obj)
-{
-    uint64_t min = 0, max = 0;
-
-    pms_json_u64(json_object_get(obj, "protocol"), "min", &min);
-    pms_json_u64(json_object_get(obj, "protocol"), "max", &max);
-    return (struct pms_versions){(uint8_t)min, (uint8_t)max};
-}
-
 static int node_index(const struct pms_gather *g, uint64_t id)
 {
     for (unsigned i = 0; i < g->n_nodes; i++)
@@ -266,7 +260,7 @@ static int node_index(const struct pms_gather *g, uint64_t id)
 static void version_warnings(json_t *list, const struct pms_gather *g, unsigned i)
 {
     const json_t *mismatches = json_object_get(g->nodes[i].report, "mismatches"), *m;
-    struct pms_versions own = versions_of(g->nodes[i].report), theirs;
+    struct pms_versions own = pms_versions_from_json(json_object_get(g->nodes[i].report, "protocol")), theirs;
     char own_text[PMS_VERSIONS_TEXT_SIZE], theirs_text[PMS_VERSIONS_TEXT_SIZE];
     uint64_t id;
     size_t k;
@@ -277,7 +271,7 @@ static void version_warnings(json_t *list, const struct pms_gather *g, unsigned 
 
         if (other < 0 || (g->nodes[other].answered && other < (int)i))
             continue;
-        theirs = versions_of(m);
+        theirs = pms_versions_from_json(json_object_get(m, "protocol"));
         a = g->nodes[i].info.name;
         b = g->nodes[other].info.name;
         warn(list,
@@ -314,11 +308,36 @@ static json_t *warnings(const struct pms_app *app, const struct pms_gather *g)
     return list;
 }
 
+// It is in a cluster, but nobody has told it yet what was agreed: it is alone since its start, or was never
+// brought up to date.
+static void silence_put(json_t *body, json_t *list, const struct pms_app *app)
+{
+    struct pms_net_mismatch m[2 * PMS_NODES_MAX];
+    unsigned n = pms_net_mismatches(app->net, m, sizeof(m) / sizeof(m[0]));
+    char own[PMS_VERSIONS_TEXT_SIZE], theirs[PMS_VERSIONS_TEXT_SIZE], addr[PMS_ADDR_TEXT_SIZE];
+
+    pms_json_set_str(body, "kind", "no quorum");
+    pms_json_set_str(body, "verdict",
+                     "no quorum: since its start this node has not heard from its cluster what was agreed");
+    pms_json_set_str(body, "next",
+                     n > 0 ? "upgrade pms as the warning says"
+                           : "start the other nodes, or mend the network");
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned k = 0; k < app->node.n_peers; k++)
+            if (app->node.peers[k].id == m[i].node)
+                warn(list,
+                     "the node at %s speaks version %s of the protocol between nodes, this node version %s; "
+                     "upgrade pms on %s",
+                     pms_addr_format(&app->node.peers[k].addr, addr),
+                     pms_versions_format(m[i].versions, theirs), pms_versions_format(pms_node_versions, own),
+                     m[i].versions.min > pms_node_versions.max ? "this node" : "that node");
+}
+
 json_t *pms_view_status(const struct pms_app *app, const struct pms_gather *g)
 {
     static const char *const kinds[] = {"healthy", "resyncing", "degraded",
                                         "waiting", "no quorum", "no cluster"};
-    json_t *body = json_object(), *cluster = json_object();
+    json_t *body = json_object(), *cluster = json_object(), *list = warnings(app, g);
     struct pms_verdict verdict = {0};
 
     pms_policy_verdict(app->state, &g->view, &verdict);
@@ -329,11 +348,15 @@ json_t *pms_view_status(const struct pms_app *app, const struct pms_gather *g)
     if (pms_state_has_cluster(app->state)) {
         pms_json_set_str(cluster, "id", pms_state_cluster_id(app->state));
         pms_json_set_str(cluster, "name", pms_state_cluster_name(app->state));
+        pms_json_set_u64(cluster, "feature_level", pms_state_feature_level(app->state));
     }
+    json_object_set_new(body, "upgrade", pms_upgrade_view(app));
     json_object_set_new(body, "cluster", cluster);
     pms_json_set_str(body, "node", app->node.name);
     json_object_set_new(body, "nodes", pms_view_nodes(app, g));
     json_object_set_new(body, "arrays", pms_view_arrays(app, g));
-    json_object_set_new(body, "warnings", warnings(app, g));
+    if (!pms_state_has_cluster(app->state))
+        silence_put(body, list, app);
+    json_object_set_new(body, "warnings", list);
     return body;
 }

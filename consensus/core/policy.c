@@ -189,3 +189,23 @@ int pms_policy_leave_next(const struct pms_state *st, const struct pms_policy_vi
     *step = first;
     return 1;
 }
+
+// ---- Upgrade ----
+
+void pms_policy_upgrade(const struct pms_state *st, struct pms_upgrade *out)
+{
+    struct pms_node_info node;
+
+    *out = (struct pms_upgrade){.level = pms_state_feature_level(st)};
+    out->possible = out->newest = out->level;
+    for (size_t c = 0; pms_state_node_next(st, &c, &node);)
+        if (node.feature_level > out->newest)
+            out->newest = node.feature_level;
+    out->possible = out->newest;
+    for (size_t c = 0; pms_state_node_next(st, &c, &node);) {
+        if (node.feature_level < out->possible)
+            out->possible = node.feature_level;
+        if (node.feature_level < out->newest)
+            out->behind[out->n_behind++] = node.id;
+    }
+}

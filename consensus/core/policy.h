@@ -102,4 +102,15 @@ struct pms_leave_step {
 int pms_policy_leave_next(const struct pms_state *st, const struct pms_policy_view *view, const char *name,
                           struct pms_leave_step *step, char *why, size_t why_len);
 
+struct pms_upgrade {
+    unsigned level;    // the cluster's feature level
+    unsigned possible; // what every node supports: cluster_upgrade may go so far
+    unsigned newest;   // what at least one node supports
+    unsigned n_behind; // nodes that support less than the newest
+    uint64_t behind[PMS_NODES_MAX];
+};
+
+// How far the nodes are with the newer pms. All levels are 1 if there is no cluster.
+void pms_policy_upgrade(const struct pms_state *st, struct pms_upgrade *out);
+
 #endif

@@ -9,20 +9,16 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "base/version.h"
 
 #include <string.h>
 
 enum { STATE_FORMAT = 1 };
 
-struct op {
-    const char *name;
-    pms_op_fn *handler;
-    unsigned level;       // feature level that knows the op
-    bool without_cluster; // allowed before cluster_init
-};
-
-static const struct op ops[] = {
+static const struct pms_op ops[] = {
     {"cluster_init", pms_on_cluster_init, 1, true},
+    {"cluster_upgrade", pms_on_cluster_upgrade, 1, false},
+    {"node_level", pms_on_node_level, 1, false},
     {"token_add", pms_on_token_add, 1, false},
     {"token_use", pms_on_token_use, 1, false},
     {"token_revoke", pms_on_token_revoke, 1, false},
@@ -83,29 +79,41 @@ uint64_t pms_state_index(const struct pms_state *st)
 
 // ---- Apply ----
 
-static const struct op *op_find(const char *name)
+static const struct pms_op *op_find(const char *name)
 {
     for (size_t i = 0; name != NULL && i < sizeof(ops) / sizeof(ops[0]); i++)
         if (strcmp(ops[i].name, name) == 0)
             return &ops[i];
+    for (size_t i = 0; name != NULL && i < pms_ops_next_n; i++)
+        if (strcmp(pms_ops_next[i].name, name) == 0)
+            return &pms_ops_next[i];
     return NULL;
+}
+
+unsigned pms_state_op_level(const char *op)
+{
+    const struct pms_op *found = op_find(op);
+
+    return found != NULL ? found->level : 0;
 }
 
 static int dispatch(struct pms_apply *a)
 {
     const char *name = pms_json_str(a->cmd, "op", NULL);
     unsigned known = pms_state_feature_level(a->st);
-    const struct op *op = op_find(name);
+    const struct pms_op *op = op_find(name);
     uint64_t level = 1;
 
     if (json_object_get(a->cmd, "feature_level") != NULL &&
         pms_json_u64(a->cmd, "feature_level", &level) != 0)
         return pms_refuse(a, PMS_EPROTO, "\"feature_level\" must be a whole number");
-    if (level > known || (op != NULL && op->level > known))
+    if (level > known)
         return pms_refuse(a, PMS_EVERSION, "the cluster is at feature level %u: upgrade every node first",
                           known);
-    if (op == NULL)
-        return pms_refuse(a, PMS_EPROTO, "unknown op %.63s", name != NULL ? name : "(none)");
+    // An op of a newer level does not exist yet, also where it is known: every build gives the same result.
+    if (op == NULL || op->level > known)
+        return pms_refuse(a, PMS_EPROTO, "unknown op %.63s at feature level %u",
+                          name != NULL ? name : "(none)", known);
     if (!op->without_cluster && !pms_state_has_cluster(a->st))
         return pms_refuse(a, PMS_EREFUSED, "there is no cluster yet: run pmsctl cluster init or join");
     return op->handler(a);
@@ -205,7 +213,7 @@ int pms_state_decode(const char *buf, size_t len, struct pms_state **out)
         goto out;
     }
     sections_bind(&st);
-    if (pms_json_u64(st.cluster, "feature_level", &level) == 0 && level > PMS_FEATURE_LEVEL) {
+    if (pms_json_u64(st.cluster, "feature_level", &level) == 0 && level > pms_feature_level_max) {
         rv = PMS_EVERSION;
         goto out;
     }

@@ -8,6 +8,8 @@
 //
 // A command is one JSON object:
 //     {"op": NAME, "client": 16 hex, "seq": N, "feature_level": L (default 1), ...the op's own fields}
+// L is what the command needs: below it, it is refused. An op that needs more than the cluster's level is
+// unknown, in every build.
 // A result is one JSON object, at most a few hundred bytes:
 //     {"ok": true, ...}   or   {"ok": false, "error": "PMS_E...", "text": "why, and what to do"}
 //
@@ -16,11 +18,14 @@
 // or by name, "node" a node by id (where a name is meant the field is called "name"). Addresses are numeric.
 // The ops, their fields, and the result's (r:):
 //
-//   cluster_init       id (32 hex), name, node {id, name, addr}
+//   cluster_init       id (32 hex), name, node {id, name, addr, supports (feature level, default 1)}. The cluster
+//                      begins at that level
+//   cluster_upgrade    level. Raises the cluster's feature level; refused while a node supports less. r: from, to
+//   node_level         id, supports. The node runs a build that supports this feature level
 //   token_add          id (1..32 of [a-z0-9]), secret (1..128 printable), expires_s, by, now_s (optional)
 //   token_use          id, node, now_s; one use. Again by the same node: ok. r: already
 //   token_revoke       id
-//   node_join          id, name, addr, role (data|witness), token, now_s. Uses the token in the same step, or
+//   node_join          id, name, addr, role (data|witness), token, now_s, supports (default 1). Uses the token in the same step, or
 //                      honours a token_use by this id. r: already, or replaced (the name's former id)
 //   node_addr          id, addr
 //   node_leave         name. Refused while it is primary somewhere or holds a last good copy. Its slots
@@ -59,7 +64,6 @@
 #include "base/limits.h"
 
 enum {
-    PMS_FEATURE_LEVEL = 1,               // the newest level of commands this build understands
     PMS_STATE_COMMAND_BYTES_MAX = 65536, // a longer command is refused
     PMS_STATE_CLIENTS_MAX =
         256,               // clients whose results are remembered, the least recently heard is forgotten
@@ -111,6 +115,7 @@ struct pms_node_info {
     char name[PMS_NAME_MAX + 1];
     char addr[PMS_ADDR_TEXT_MAX + 1];
     bool witness;
+    unsigned feature_level; // that its pmsd supports
 };
 
 struct pms_state; // not thread-safe: one thread owns it (pmsd: the control loop)
@@ -134,6 +139,9 @@ char *pms_state_encode(const struct pms_state *st, size_t *len);
 // A state from a snapshot. PMS_ECORRUPT (not a valid state), PMS_EVERSION (of a newer feature level); *out is
 // then untouched.
 int pms_state_decode(const char *buf, size_t len, struct pms_state **out);
+
+// The feature level that knows the op; 0: this build does not.
+unsigned pms_state_op_level(const char *op);
 
 // Check every invariant of the tree. 0, or PMS_ECORRUPT with the first violation in why.
 int pms_state_check(const struct pms_state *st, char *why, size_t why_len);

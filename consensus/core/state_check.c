@@ -67,7 +67,7 @@ static bool cluster_ok(const struct pms_state *st, const struct report *r)
     if (json_object_size(st->cluster) != 3 || pms_uuid_parse(id, &uuid) != 0 ||
         strcmp(pms_uuid_format(&uuid, text), id) != 0 ||
         !pms_name_valid(pms_json_str(st->cluster, "name", "")) ||
-        pms_json_u64(st->cluster, "feature_level", &level) != 0 || level == 0 || level > PMS_FEATURE_LEVEL)
+        pms_json_u64(st->cluster, "feature_level", &level) != 0 || level == 0 || level > PMS_LEVEL_LIMIT)
         return broken(r, "cluster's identity");
     if (json_object_size(st->nodes) == 0)
         return broken(r, "a cluster without nodes");
@@ -84,8 +84,10 @@ static bool nodes_ok(const struct pms_state *st, const struct report *r)
     if (json_object_size(st->nodes) > PMS_NODES_MAX)
         return broken(r, "too many nodes");
     json_object_foreach (st->nodes, name, node) {
-        if (json_object_size(node) != 4 || !pms_node_info_parse(name, node, &nodes[n]))
+        if (json_object_size(node) != 5 || !pms_node_info_parse(name, node, &nodes[n]))
             return broken(r, "node %.63s", name);
+        if (nodes[n].feature_level < pms_state_feature_level(st))
+            return broken(r, "node %.63s supports less than the cluster's feature level", name);
         for (size_t i = 0; i < n; i++)
             if (nodes[i].id == nodes[n].id || strcmp(nodes[i].addr, nodes[n].addr) == 0)
                 return broken(r, "node %.63s: id or address twice", name);

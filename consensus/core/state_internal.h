@@ -13,6 +13,7 @@ enum {
     PMS_TOKEN_ID_MAX = 32,
     PMS_TOKEN_SECRET_MAX = 128,
     PMS_ARRAY_MEMBERS = 14, // of an array's record
+    PMS_LEVEL_LIMIT = 1000, // of feature levels, for what comes from outside
 };
 
 struct pms_state {
@@ -33,6 +34,17 @@ struct pms_apply {
 
 typedef int pms_op_fn(struct pms_apply *a); // not a struct: only names the dispatch table's column
 
+struct pms_op {
+    const char *name;
+    pms_op_fn *handler;
+    unsigned level;       // feature level that knows the op
+    bool without_cluster; // allowed before cluster_init
+};
+
+extern const struct pms_op pms_ops_next[]; // state_next.c
+extern const size_t pms_ops_next_n;
+
+pms_op_fn pms_on_cluster_upgrade, pms_on_node_level;
 pms_op_fn pms_on_cluster_init, pms_on_node_join, pms_on_node_addr, pms_on_node_leave;
 pms_op_fn pms_on_token_add, pms_on_token_use, pms_on_token_revoke;
 pms_op_fn pms_on_settings_set;
@@ -64,6 +76,11 @@ int pms_field_slot(struct pms_apply *a, const struct pms_array_info *info, unsig
 // The joined node with the id in the field.
 int pms_field_node(struct pms_apply *a, const json_t *obj, const char *key, struct pms_node_info *node);
 
+// A feature level, 1 if the field is not there.
+int pms_field_level(struct pms_apply *a, const json_t *obj, const char *key, unsigned *out);
+// 0, or the refusal (PMS_EVERSION) of a node that supports less than the cluster's feature level.
+int pms_level_suffices(struct pms_apply *a, const char *name, unsigned supports);
+
 // ---- What is well-formed, for commands and snapshots alike (state_fields.c) ----
 
 bool pms_text_printable(const char *s, size_t max); // 1..max printable ASCII bytes, no blank at the ends
@@ -94,6 +111,8 @@ const char *pms_array_name_by_id(const struct pms_state *st, uint64_t id);
 // A record as plain values; false: not a well-formed record.
 bool pms_array_info_parse(const char *name, const json_t *json, struct pms_array_info *out);
 bool pms_node_info_parse(const char *name, const json_t *json, struct pms_node_info *out);
+// Write the node's record.
+void pms_node_put(struct pms_state *st, const struct pms_node_info *n);
 // A node's name for messages: its name, or its id if it is not in the cluster. buf holds the id.
 const char *pms_node_label(const struct pms_state *st, uint64_t node_id, char buf[20]);
 

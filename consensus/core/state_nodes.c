@@ -9,7 +9,7 @@
 
 // ---- Records ----
 
-static void node_put(struct pms_apply *a, const struct pms_node_info *n)
+void pms_node_put(struct pms_state *st, const struct pms_node_info *n)
 {
     json_t *node = pms_must(json_object());
 
@@ -17,10 +17,11 @@ static void node_put(struct pms_apply *a, const struct pms_node_info *n)
     PMS_MUST(pms_json_set_str(node, "addr", n->addr));
     PMS_MUST(pms_json_set_str(node, "role", n->witness ? "witness" : "data"));
     PMS_MUST(pms_json_set_str(node, "state", "joined"));
-    PMS_MUST(json_object_set_new(a->st->nodes, n->name, node));
+    PMS_MUST(pms_json_set_u64(node, "feature_level", n->feature_level));
+    PMS_MUST(json_object_set_new(st->nodes, n->name, node));
 }
 
-// id, name and addr of obj, checked for themselves.
+// id, name, addr and feature level of obj, checked for themselves.
 static int node_fields(struct pms_apply *a, const json_t *obj, struct pms_node_info *n)
 {
     const char *name;
@@ -30,6 +31,8 @@ static int node_fields(struct pms_apply *a, const json_t *obj, struct pms_node_i
         rv = pms_field_name(a, obj, "name", &name);
     if (rv == 0)
         rv = pms_field_addr(a, obj, "addr", n->addr);
+    if (rv == 0)
+        rv = pms_field_level(a, obj, "supports", &n->feature_level);
     if (rv == 0)
         strcpy(n->name, name);
     return rv;
@@ -103,8 +106,8 @@ int pms_on_cluster_init(struct pms_apply *a)
 
     PMS_MUST(pms_json_set_str(a->st->cluster, "id", pms_uuid_format(&uuid, text)));
     PMS_MUST(pms_json_set_str(a->st->cluster, "name", name));
-    PMS_MUST(pms_json_set_u64(a->st->cluster, "feature_level", 1));
-    node_put(a, &node);
+    PMS_MUST(pms_json_set_u64(a->st->cluster, "feature_level", node.feature_level));
+    pms_node_put(a->st, &node);
     return 0;
 }
 
@@ -163,6 +166,9 @@ int pms_on_node_join(struct pms_apply *a)
     node.witness = strcmp(role, "witness") == 0;
     if (!node.witness && strcmp(role, "data") != 0)
         return pms_refuse(a, PMS_EUSAGE, "\"role\" must be data or witness");
+    rv = pms_level_suffices(a, node.name, node.feature_level);
+    if (rv != 0)
+        return rv;
     rv = join_conflict(a, &node, &replaced);
     if (rv < 0)
         return rv;
@@ -177,7 +183,7 @@ int pms_on_node_join(struct pms_apply *a)
         return rv;
 
     pms_token_spend(a, token, node.id);
-    node_put(a, &node);
+    pms_node_put(a->st, &node);
     if (replaced != 0)
         PMS_MUST(json_object_set_new(a->result, "replaced", pms_json_id_new(replaced)));
     return 0;
@@ -196,7 +202,7 @@ int pms_on_node_addr(struct pms_apply *a)
     if (rv != 0)
         return rv;
     strcpy(node.addr, addr);
-    node_put(a, &node);
+    pms_node_put(a->st, &node);
     return 0;
 }
 

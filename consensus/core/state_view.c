@@ -178,13 +178,16 @@ bool pms_node_info_parse(const char *name, const json_t *json, struct pms_node_i
     const char *role = pms_json_str(json, "role", "");
     char canonical[PMS_ADDR_TEXT_MAX + 1];
     struct pms_node_info n = {0};
+    uint64_t level = 0;
 
     if (!pms_name_valid(name) || !copy_text(n.name, sizeof(n.name), name) ||
         pms_json_id(json, "id", &n.id) != 0 || n.id == 0 ||
         !copy_text(n.addr, sizeof(n.addr), pms_json_str(json, "addr", NULL)) ||
         !pms_addr_canonical(n.addr, canonical) || strcmp(canonical, n.addr) != 0 ||
-        strcmp(pms_json_str(json, "state", ""), "joined") != 0)
+        strcmp(pms_json_str(json, "state", ""), "joined") != 0 ||
+        pms_json_u64(json, "feature_level", &level) != 0 || level == 0 || level > PMS_LEVEL_LIMIT)
         return false;
+    n.feature_level = (unsigned)level;
     n.witness = strcmp(role, "witness") == 0;
     if (!n.witness && strcmp(role, "data") != 0)
         return false;
@@ -357,7 +360,7 @@ const char *pms_state_cluster_name(const struct pms_state *st)
 
 unsigned pms_state_feature_level(const struct pms_state *st)
 {
-    uint64_t level = PMS_FEATURE_LEVEL;
+    uint64_t level = 1;
 
     pms_json_u64(st->cluster, "feature_level", &level);
     return (unsigned)level;

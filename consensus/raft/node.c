@@ -163,7 +163,10 @@ static int fsm_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void *
     struct pms_raft *r = fsm->data;
     const char *command;
     size_t len;
+    int rv;
 
+    if (r->failed)
+        return RAFT_MALFORMED;
     *result = NULL; // libraft drops it where nobody waits; ours is in r->result
     free(r->result);
     r->result = NULL;
@@ -171,8 +174,11 @@ static int fsm_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void *
         fail(r, "the Raft log in %s holds a command that is none of ours", r->dir);
         return RAFT_MALFORMED;
     }
-    r->config.apply(r->config.data, command, len, r->raft.last_applied + 1, &r->result);
-    return 0;
+    rv = r->config.apply(r->config.data, command, len, r->raft.last_applied + 1, &r->result);
+    if (rv == 0)
+        return 0;
+    fail(r, "a command of the cluster's log cannot be applied here: %s", pms_err_text(rv));
+    return RAFT_MALFORMED;
 }
 
 // Errors other than RAFT_BUSY would make libraft give up; this way it tries again.

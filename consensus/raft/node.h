@@ -33,13 +33,13 @@ struct pms_raft_config {
     unsigned snapshot_threshold; // entries between snapshots, and kept behind one; 0: 1024
     void *data;                  // first argument of every callback below
 
-    // The state machine. apply: the command is committed at index, the same on all nodes; it must not fail.
-    // *result is a heap string for the proposer (any text without NUL), or left NULL. Called for replayed
-    // commands too.
-    void (*apply)(void *data, const char *command, size_t len, uint64_t index, char **result);
+    // The state machine. apply: the command is committed at index, the same on all nodes. *result is a heap
+    // string for the proposer (any text without NUL), or left NULL. Called for replayed commands too. 0, or an
+    // error: this node cannot go on from here, and stops (on_fatal); nothing more is applied.
+    int (*apply)(void *data, const char *command, size_t len, uint64_t index, char **result);
     // *buf is heap memory (freed by us). 0 or -ENOMEM.
     int (*snapshot)(void *data, char **buf, size_t *len);
-    // Replaces the whole state. 0, or PMS_ECORRUPT: then this node stops (on_fatal).
+    // Replaces the whole state. 0, or PMS_ECORRUPT, PMS_EVERSION: then this node stops (on_fatal).
     int (*restore)(void *data, const char *buf, size_t len);
 
     // The known leader changed (0: none known). is_self comes true at the election already; proposals and

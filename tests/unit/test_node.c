@@ -62,16 +62,21 @@ static int resolve(void *data, uint64_t id, struct sockaddr_storage *addr)
 
 // ---- the state machine
 
-static void on_apply(void *data, const char *command, size_t len, uint64_t index, char **result)
+#define POISON "poison" // a command that this node cannot apply
+
+static int on_apply(void *data, const char *command, size_t len, uint64_t index, char **result)
 {
     struct node *n = data;
 
     assert_true(len < COMMAND_SIZE && n->applied_n < APPLIED_MAX);
     assert_true(index > n->index);
+    if (len == strlen(POISON) && memcmp(command, POISON, len) == 0)
+        return PMS_EVERSION;
     n->index = index;
     memcpy(n->applied[n->applied_n], command, len);
     n->applied[n->applied_n++][len] = '\0';
     assert_true(asprintf(result, "%zu:%.*s", n->applied_n, (int)len, command) > 0);
+    return 0;
 }
 
 static int on_snapshot(void *data, char **buf, size_t *len)
@@ -645,6 +650,43 @@ static void full_disk_child(void)
     setrlimit(RLIMIT_FSIZE, &limit);
 }
 
+// In a child, likewise. What comes after the command that cannot be applied is not applied either.
+static void poison_child(void)
+{
+    struct outcome o[3] = {{0}};
+
+    cluster_start(1);
+    propose_many(0, 0, 5);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pms_raft_propose(nodes[0].raft, i == 1 ? POISON : "x", i == 1 ? strlen(POISON) : 1,
+                                          20000, on_proposed, &o[i]),
+                         0);
+    assert_true(loop_until(&loop, o[1].done && o[2].done && nodes[0].failure[0] != '\0', 10000));
+    assert_non_null(strstr(nodes[0].failure, "cannot be applied here: version not supported"));
+    assert_int_not_equal(o[1].status, 0);
+    assert_int_not_equal(o[2].status, 0);
+    assert_int_equal(nodes[0].applied_n, 6);
+    assert_false(pms_raft_is_ready(nodes[0].raft));
+    loop_until(&loop, false, 300);
+    assert_int_equal(nodes[0].applied_n, 6);
+}
+
+static void test_node_when_a_command_cannot_be_applied_then_stops_before_the_next(void **state)
+{
+    int status;
+    pid_t pid = fork();
+
+    (void)state;
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        uv_loop_fork(&loop);
+        poison_child();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static void test_node_when_disk_cannot_be_written_then_stops_cleanly(void **state)
 {
     int status;
@@ -749,6 +791,7 @@ int main(void)
         node_test(test_cluster_when_closed_under_load_then_each_is_answered_and_none_lost),
         node_test(test_node_when_killed_in_mid_write_then_starts_again_and_has_all),
         node_test(test_open_when_folder_is_no_folder_then_refused),
+        node_test(test_node_when_a_command_cannot_be_applied_then_stops_before_the_next),
         node_test(test_node_when_disk_cannot_be_written_then_stops_cleanly),
     };
 

@@ -158,6 +158,44 @@ static void test_node_peer_when_known_then_only_its_address_changes(void **state
     assert_true(node.peers[0].id == 100); // the oldest was forgotten
 }
 
+// A cluster, or a file, that is ahead of this build: refused with what to do, and left as it is.
+static void test_node_file_when_newer_then_refused_and_kept(void **state)
+{
+    static const struct {
+        const char *from, *to, *says;
+    } cases[] = {
+        {"\"feature_level\":1", "\"feature_level\":9",
+         "the cluster is at feature level 9, and this pmsd supports only"},
+        {"\"format\":1", "\"format\":2",
+         "has format 2, and this pmsd knows only 1: install the newer pms again"},
+    };
+    struct pms_node_file node = a_member(), got;
+    void *data;
+    size_t len;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char path[128], text[4096] = "", *at;
+
+        node.feature_level = 1;
+        assert_int_equal(pms_node_file_save(dir, &node), 0);
+        path_in(path, sizeof(path), "node.json");
+        assert_int_equal(pms_file_read(path, sizeof(text) - 1, &data, &len), 0);
+        memcpy(text, data, len);
+        free(data);
+        at = strstr(text, cases[i].from);
+        assert_non_null(at);
+        memcpy(at, cases[i].to, strlen(cases[i].to));
+        put("node.json", text);
+        assert_int_equal(pms_node_dir_open(dir, &got, &lock_fd, why, sizeof(why)), PMS_EVERSION);
+        assert_non_null(strstr(why, cases[i].says));
+        assert_int_equal(lock_fd, -1);
+        assert_int_equal(pms_file_read(path, sizeof(text) - 1, &data, &len), 0);
+        assert_memory_equal(data, text, strlen(text));
+        free(data);
+    }
+}
+
 static void test_node_dir_when_log_is_wiped_then_the_identity_stays(void **state)
 {
     struct pms_node_file node;
@@ -188,6 +226,7 @@ int main(void)
         TEST(test_node_dir_when_used_by_another_then_busy),
         TEST(test_node_file_when_damaged_then_corrupt_and_kept),
         TEST(test_node_peer_when_known_then_only_its_address_changes),
+        TEST(test_node_file_when_newer_then_refused_and_kept),
         TEST(test_node_dir_when_log_is_wiped_then_the_identity_stays),
     };
 
