@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "cmd/pmsd/command.h"
 
 #include <errno.h>
@@ -108,6 +109,7 @@ static void brick_describe(const struct pms_local *a, struct pms_loop_brick *b)
     b->init.self_slot = (uint8_t)a->slot;
     b->init.size_bytes = a->info.size_bytes;
     b->init.region_bytes = a->info.region_bytes;
+    b->init.brick_version = pms_brick_version_at(pms_state_feature_level(st));
     b->init.probe_reads = a->app->probe_reads;
     b->init.timing = pms_dp_timing_default;
     b->init.timing.heartbeat = (uint32_t)pms_state_setting(st, PMS_SET_HEARTBEAT_MS);
@@ -127,6 +129,10 @@ const char *pms_local_brick_text(int err)
     case PMS_EIDENTITY:
         return "it holds a brick of another cluster or array, or one that this node kept from before it left "
                "the cluster: if nobody needs that data, remove the file (wipe the device), and it goes on";
+    case PMS_EVERSION:
+        return "its version is not one that this pmsd reads (pmsd --version): a newer pms wrote it; install "
+               "that on "
+               "this node";
     case -ENOENT:
         return "it is missing: is its file system mounted?";
     default:

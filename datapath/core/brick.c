@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/version.h"
 #include "datapath/core/dp_internal.h"
 
 static void *zalloc(size_t n)
@@ -29,6 +30,7 @@ int pms_dp_brick_format(uint8_t *area, const uint8_t cluster_uuid[16], const str
                         uint64_t incarnation, bool all_dirty)
 {
     struct pms_meta m = {
+        .version = init->brick_version != 0 ? init->brick_version : pms_brick_versions.min,
         .array = init->array,
         .node = init->self_node,
         .size_bytes = init->size_bytes,
@@ -81,6 +83,8 @@ int dp_brick_load(struct pms_dp *dp, const uint8_t cluster_uuid[16], const uint8
     for (uint32_t r = b->regions; r < dp_bits_bytes(dp) * 8; r++)
         bit_clear(b->bits_disk, r);
     memcpy(b->bits_mem, b->bits_disk, dp_bits_bytes(dp));
+    if (b->mem.version < dp->init.brick_version)
+        b->mem.version = dp->init.brick_version;
     return 0;
 }
 
@@ -153,6 +157,8 @@ static bool page_changed(const struct pms_dp *dp, uint32_t i)
 
 static bool super_changed(const struct brick *b)
 {
+    if (b->mem.version != b->disk.version)
+        return true;
     return b->mem.floor != b->disk.floor || b->mem.served != b->disk.served ||
            b->mem.incarnation != b->disk.incarnation;
 }

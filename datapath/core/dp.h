@@ -62,6 +62,9 @@ struct pms_dp_init {
     bool probe_reads; /* a read waits for heartbeats sent after it arrived, instead of for the lease: this
                          host's clock may stop unnoticed, as a paused virtual machine's does (I3) */
     struct pms_dp_timing timing;
+    uint32_t
+        brick_version; /* what a superblock is written as, of pms_brick_versions; 0: the oldest. One that was
+                               written by a newer one keeps that */
 };
 
 /* A client's command. The driver owns the struct and may reuse it after COMPLETE or DROP names it. */

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/err.h"
+#include "base/version.h"
 #include "base/wire.h"
 
 #define SUPER_MAGIC 0x42534d50u /* "PMSB" */
@@ -37,7 +38,7 @@ void pms_meta_super_encode(const struct pms_meta *m, uint8_t *page)
 
     memset(page, 0, PMS_META_PAGE_BYTES);
     pms_wr_u32(&w, SUPER_MAGIC);
-    pms_wr_u32(&w, PMS_META_VERSION);
+    pms_wr_u32(&w, m->version);
     pms_wr_u64(&w, 0); /* checksum, below */
     pms_wr_u64(&w, m->generation);
     pms_wr_bytes(&w, m->cluster, sizeof m->cluster);
@@ -64,19 +65,21 @@ static uint64_t page_sum(const uint8_t *page)
     return XXH3_64bits(copy, sizeof copy);
 }
 
-int pms_meta_super_decode(const uint8_t *page, struct pms_meta *m)
+/* As pms_meta_super_decode; after PMS_EVERSION too *version is the page's. */
+static int super_read(const uint8_t *page, struct pms_meta *m, uint32_t *version)
 {
     struct pms_rd r = {page, page + PMS_META_PAGE_BYTES, 0};
     struct pms_meta out;
 
     if (pms_rd_u32(&r) != SUPER_MAGIC)
         return PMS_ECORRUPT;
-    uint32_t version = pms_rd_u32(&r);
+    *version = pms_rd_u32(&r);
     if (pms_rd_u64(&r) != page_sum(page))
         return PMS_ECORRUPT;
-    if (version != PMS_META_VERSION)
+    if (!pms_versions_has(pms_brick_versions, *version))
         return PMS_EVERSION;
     memset(&out, 0, sizeof out);
+    out.version = *version;
     out.generation = pms_rd_u64(&r);
     pms_rd_bytes(&r, out.cluster, sizeof out.cluster);
     out.array = pms_rd_u64(&r);
@@ -91,12 +94,24 @@ int pms_meta_super_decode(const uint8_t *page, struct pms_meta *m)
     return 0;
 }
 
+int pms_meta_super_decode(const uint8_t *page, struct pms_meta *m)
+{
+    uint32_t version;
+
+    return super_read(page, m, &version);
+}
+
 int pms_meta_super_load(const uint8_t *area, struct pms_meta *m)
 {
     struct pms_meta a, b;
-    int ra = pms_meta_super_decode(area, &a);
-    int rb = pms_meta_super_decode(area + PMS_META_PAGE_BYTES, &b);
+    uint32_t va = 0, vb = 0;
+    int ra = super_read(area, &a, &va);
+    int rb = super_read(area + PMS_META_PAGE_BYTES, &b, &vb);
 
+    /* Versions never go down in a brick: the other copy is what was so before the newer pms came. */
+    if ((ra == PMS_EVERSION && va > pms_brick_versions.max) ||
+        (rb == PMS_EVERSION && vb > pms_brick_versions.max))
+        return PMS_EVERSION;
     if (ra != 0 && rb != 0)
         return ra == PMS_EVERSION || rb == PMS_EVERSION ? PMS_EVERSION : PMS_ECORRUPT;
     *m = ra == 0 && (rb != 0 || a.generation > b.generation) ? a : b;

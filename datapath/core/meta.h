@@ -17,12 +17,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PMS_META_VERSION     1
 #define PMS_META_PAGE_BYTES  4096u
 #define PMS_META_PAGE_HEADER 32u
 #define PMS_META_PAGE_BITS   ((PMS_META_PAGE_BYTES - PMS_META_PAGE_HEADER) * 8u)
 
 struct pms_meta {
+    uint32_t version; /* of the superblock: as read, and to be written */
     uint8_t cluster[16];
     uint64_t array, node;
     uint64_t size_bytes;
@@ -40,9 +40,10 @@ uint32_t pms_meta_pages(uint32_t regions);
 
 /* Writes one 4096-byte page. The generation chooses the copy: see pms_meta_super_offset. */
 void pms_meta_super_encode(const struct pms_meta *m, uint8_t *page);
-/* 0, PMS_ECORRUPT or PMS_EVERSION. */
+/* 0, PMS_ECORRUPT, or PMS_EVERSION: intact, but not of pms_brick_versions. */
 int pms_meta_super_decode(const uint8_t *page, struct pms_meta *m);
-/* The better of both copies in a metadata area. 0, PMS_ECORRUPT (none is valid) or PMS_EVERSION. */
+/* The better of both copies in a metadata area. 0, PMS_ECORRUPT (none is valid) or PMS_EVERSION: one copy is newer
+ * than this build reads (so the other one is out of date), or both are older. */
 int pms_meta_super_load(const uint8_t *area, struct pms_meta *m);
 uint64_t pms_meta_super_offset(uint64_t generation);
 

@@ -16,6 +16,12 @@ pmsd_stop() { # NODE
     dc kill "$1" TERM --only pmsd && wait_until 10 pmsd_is_down "$1" || fail "pmsd of n$1 does not stop"
 }
 pmsd_is_down() { ! grep -q "^n$1: pmsd [0-9]" <<<"$(dc status 2>&1)"; }
+brick_version() { # NODE: the higher one of both superblocks
+    local brick at
+    brick=$(brick_of "$1") || exit 1
+    for at in 4 4100; do od -An -tu4 -j "$at" -N 4 "$brick"; done | sort -n | tail -n 1 | tr -d ' '
+}
+brick_version_is() { [ "$(brick_version "$1")" = "$2" ]; }
 power_cycle() { # of the primary
     local old
     old=$(primary_of disk)
@@ -41,6 +47,7 @@ verify_wait_working
 power_cycle
 power_cycle
 assert_eq "the cluster's feature level" "$(feature_level 2)" 1
+assert_eq "version of n2's brick" "$(brick_version 2)" 1
 
 say "the witness and n1 are upgraded too"
 for k in 3 1; do
@@ -59,6 +66,7 @@ pmsd_stop 3
 ctl 1 cluster upgrade || fail "the cluster cannot be upgraded"
 assert_eq "the cluster's feature level" "$(feature_level 2)" 2
 log_says 2 'probe at feature level 2: applied'
+assert_eq "version of n1's brick" "$(brick_version 1)" 1
 ctl 1 cluster upgrade | grep -q 'at feature level 2 already' || fail "a second upgrade is not done already"
 
 say "the old version at n1, and at n3, which does not know of the upgrade yet"
@@ -66,6 +74,7 @@ pmsd_stop 1
 assert_refused 1 'the cluster is at feature level 2, and this pmsd supports only 1: install the newer pms' \
     env PMS_BUILD_1="$build" "${devcluster[@]}" start 1
 dc start 1 || fail "n1 does not start"
+wait_until 20 brick_version_is 1 2 || fail "n1's brick is still of version $(brick_version 1)"
 PMS_BUILD_3=$build dc start 3 || log_has 3 'supports only 1' || fail "n3 does not get as far as the log"
 wait_until 10 pmsd_is_down 3 || fail "n3 runs an old version in an upgraded cluster"
 [[ $(tail -n 30 "$dir/n3/pmsd.log") == *'this pmsd supports only 1: install the newer pms on this node again'* ]] ||

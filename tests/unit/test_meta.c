@@ -10,6 +10,8 @@
 
 #include "base/err.h"
 #include "base/limits.h"
+#include "base/version.h"
+#include "base/wire.h"
 #include "datapath/core/dp.h"
 #include "datapath/core/meta.h"
 
@@ -101,7 +103,7 @@ static void test_brick_when_it_belongs_elsewhere_then_refused(void **state)
 static void test_super_when_the_newer_copy_is_torn_then_the_older_counts(void **state)
 {
     uint8_t *area = calloc(1, 2 * PMS_META_PAGE_BYTES);
-    struct pms_meta m = {.array = 2, .floor = 5, .generation = 8}, got;
+    struct pms_meta m = {.version = pms_brick_versions.max, .array = 2, .floor = 5, .generation = 8}, got;
 
     (void)state;
     assert_non_null(area);
@@ -114,6 +116,87 @@ static void test_super_when_the_newer_copy_is_torn_then_the_older_counts(void **
     memset(area + pms_meta_super_offset(9) + 64, 0xee, 512);
     assert_int_equal(pms_meta_super_load(area, &got), 0);
     assert_int_equal(got.floor, 5);
+    free(area);
+}
+
+// Copy 0 of generation 8, then copy 1 of generation 9, of these versions.
+static int load_versions(uint32_t first, uint32_t second, struct pms_meta *got)
+{
+    uint8_t *area = calloc(1, 2 * PMS_META_PAGE_BYTES);
+    struct pms_meta m = {.version = first, .array = 2, .floor = 5, .generation = 8};
+    int rc;
+
+    assert_non_null(area);
+    pms_meta_super_encode(&m, area + pms_meta_super_offset(8));
+    m.version = second;
+    m.floor = 6;
+    m.generation = 9;
+    pms_meta_super_encode(&m, area + pms_meta_super_offset(9));
+    rc = pms_meta_super_load(area, got);
+    free(area);
+    return rc;
+}
+
+// What a newer pms wrote last may not be overlooked for the sake of what was so before.
+static void test_super_when_a_copy_is_newer_than_this_build_then_refused(void **state)
+{
+    uint32_t max = pms_brick_versions.max;
+    struct pms_meta got;
+
+    (void)state;
+    assert_int_equal(load_versions(max, max, &got), 0);
+    assert_int_equal(got.version, max);
+    assert_int_equal(load_versions(max, max + 1, &got), PMS_EVERSION);
+    assert_int_equal(load_versions(max + 1, max, &got), PMS_EVERSION);
+    assert_int_equal(load_versions(max + 1, max + 1, &got), PMS_EVERSION);
+    assert_int_equal(load_versions(max, 0xffffffff, &got), PMS_EVERSION);
+}
+
+static void test_super_when_a_copy_is_older_than_this_build_then_the_other_counts(void **state)
+{
+    uint32_t min = pms_brick_versions.min;
+    struct pms_meta got;
+
+    (void)state;
+    assert_int_equal(load_versions(min - 1, min - 1, &got), PMS_EVERSION);
+    assert_int_equal(load_versions(min - 1, min, &got), 0);
+    assert_int_equal(got.floor, 6);
+}
+
+// The superblock that the dp writes, of this version; 0: it writes none.
+static uint32_t version_written(const struct pms_dp_init *init, const uint8_t *area)
+{
+    struct pms_dp_action act;
+    struct pms_dp *dp;
+    uint32_t version = 0;
+
+    assert_int_equal(pms_dp_create(init, cluster, area, 0, &dp), 0);
+    pms_dp_tick(dp, 10000000);
+    while (pms_dp_action_next(dp, &act)) {
+        if (act.type == PMS_DP_ACT_DISK && act.disk.type == PMS_DP_DISK_WRITE &&
+            act.disk.offset < 2 * PMS_META_PAGE_BYTES) {
+            version = pms_get_u32(act.buf->data + act.buf_off + 4);
+            // What was there stays as it is until this one is stable.
+            assert_int_equal(act.disk.offset, pms_meta_super_offset(3));
+        }
+        pms_iobuf_put(act.buf);
+    }
+    pms_dp_destroy(dp);
+    return version;
+}
+
+static void test_brick_when_opened_for_a_newer_version_then_rewritten(void **state)
+{
+    struct pms_dp_init init = init_of(64u << 20);
+    uint8_t *area = area_of(&init, false);
+
+    (void)state;
+    assert_int_equal(pms_get_u32(area + 4), pms_brick_versions.min);
+    assert_int_equal(version_written(&init, area), 0);
+    init.brick_version = pms_brick_versions.min;
+    assert_int_equal(version_written(&init, area), 0);
+    init.brick_version++; // of the feature level: whether this build could read it is not asked here
+    assert_int_equal(version_written(&init, area), pms_brick_versions.min + 1);
     free(area);
 }
 
@@ -134,6 +217,9 @@ int main(void)
         cmocka_unit_test(test_brick_when_a_bitmap_page_is_lost_then_its_regions_are_dirty),
         cmocka_unit_test(test_brick_when_it_belongs_elsewhere_then_refused),
         cmocka_unit_test(test_super_when_the_newer_copy_is_torn_then_the_older_counts),
+        cmocka_unit_test(test_super_when_a_copy_is_newer_than_this_build_then_refused),
+        cmocka_unit_test(test_super_when_a_copy_is_older_than_this_build_then_the_other_counts),
+        cmocka_unit_test(test_brick_when_opened_for_a_newer_version_then_rewritten),
         cmocka_unit_test(test_format_when_the_map_does_not_fit_then_refused),
     };
 
