@@ -128,7 +128,8 @@ endef
 $(OUT)/pmsd: $(call objs,$(src_pmsd)) $(LIBS)
 	$(call link,$(LDLIBS))
 
-$(OUT)/pmsctl: $(call objs,$(src_pmsctl)) $(LIBS)
+# pmsctl recover works on the state directory of a stopped pmsd.
+$(OUT)/pmsctl: $(call objs,$(src_pmsctl) cmd/pmsd/node_file.c cmd/pmsd/recover.c cmd/pmsd/recover_report.c) $(LIBS)
 	$(call link,$(LDLIBS))
 
 $(OUT)/bs_pms.so: $(call objs_pic,$(src_plugin))

@@ -20,7 +20,8 @@
     X(PMS_EVERSION, -5013, "version not supported")                                                          \
     X(PMS_EFULL, -5014, "full")                                                                              \
     X(PMS_EBUSY, -5015, "busy")                                                                              \
-    X(PMS_ESHUTDOWN, -5016, "shutting down")
+    X(PMS_ESHUTDOWN, -5016, "shutting down")                                                                 \
+    X(PMS_ESUPERSEDED, -5017, "the cluster was recovered without this node")
 
 #define PMS_ERR_ENUM(name, code, text) name = (code),
 enum pms_err { PMS_ERRORS(PMS_ERR_ENUM) };

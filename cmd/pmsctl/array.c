@@ -407,6 +407,46 @@ static int run_replace(struct pms_ctl *ctl, const struct pms_ctl_command *c, con
     return rv;
 }
 
+// "a,b" as a list.
+static json_t *names_list(const char *text)
+{
+    json_t *list = json_array();
+
+    while (text != NULL && *text != '\0') {
+        size_t n = strcspn(text, ",");
+
+        json_array_append_new(list, json_stringn(text, n));
+        text += n + (text[n] == ',' ? 1 : 0);
+    }
+    return list;
+}
+
+static int run_recover(struct pms_ctl *ctl, const struct pms_ctl_command *c, const struct pms_ctl_values *v)
+{
+    json_t *body, *answer = NULL;
+    char path[128];
+    int rv;
+
+    if (!pms_ctl_array_path(ctl->args[0], "/recover", path, sizeof(path)))
+        return PMS_EXIT_USAGE;
+    body = json_object();
+    pms_json_set_str(body, "slot", pms_ctl_value(c, v, "slot"));
+    pms_json_set_bool(body, "accept_data_loss", pms_ctl_value(c, v, "accept-data-loss") != NULL);
+    json_object_set_new(body, "give_up", names_list(pms_ctl_value(c, v, "give-up")));
+    rv = pms_ctl_call(ctl, "POST", path, body, &answer);
+    json_decref(body);
+    if (rv != PMS_EXIT_DONE)
+        return rv;
+    if (ctl->json)
+        pms_ctl_print_json(answer);
+    else
+        printf(
+            "the copy of array %s on node %s is the good one now; check what is on it before you trust it\n",
+            ctl->args[0], pms_json_str(answer, "node", "?"));
+    json_decref(answer);
+    return rv;
+}
+
 const struct pms_ctl_command pms_ctl_arrays[] = {
     {"array",
      "create",
@@ -449,5 +489,15 @@ const struct pms_ctl_command pms_ctl_arrays[] = {
       {"slot", "N", false, false, "which (default: the only one that is not in sync)"},
       {"brick", "PATH", false, false, "a file or block device there (default: in its brick directory)"}},
      run_replace},
+    {"array",
+     "recover",
+     "NAME",
+     1,
+     1,
+     "its good copies are lost for ever: takes a stale one for good",
+     {{"slot", "NODE", true, false, "the node whose copy is taken"},
+      {"accept-data-loss", NULL, false, false, "what was written since that copy fell out of sync is lost"},
+      {"give-up", "NODE,...", false, false, "nodes of the cluster whose good copies are lost"}},
+     run_recover},
     {0},
 };

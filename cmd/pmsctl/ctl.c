@@ -71,6 +71,15 @@ __attribute__((format(printf, 2, 3))) static void complain_of(const char *error,
     va_end(ap);
 }
 
+void pms_ctl_complain(int err, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    complain(pms_err_name(err), fmt, ap);
+    va_end(ap);
+}
+
 int pms_ctl_usage(const char *fmt, ...)
 {
     va_list ap;

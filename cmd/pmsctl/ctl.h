@@ -45,9 +45,9 @@ struct pms_ctl_command {
                const struct pms_ctl_values *values);
 };
 
-// Every group's table ends with an entry without a group.
+// Every group's table ends with an entry without a group. A group that is one command has a verb "".
 extern const struct pms_ctl_command pms_ctl_cluster[], pms_ctl_tokens[], pms_ctl_nodes[], pms_ctl_arrays[],
-    pms_ctl_sessions[];
+    pms_ctl_sessions[], pms_ctl_recover[];
 
 // token create, which is cluster token too.
 int pms_ctl_token_create(struct pms_ctl *ctl, const struct pms_ctl_command *command,
@@ -68,6 +68,8 @@ int pms_ctl_call(struct pms_ctl *ctl, const char *method, const char *path, cons
 // "/v1/arrays/NAME" + suffix; false (said) if name cannot be in a path.
 bool pms_ctl_array_path(const char *name, const char *suffix, char *out, size_t len);
 
+// Complains of an error of ours.
+__attribute__((format(printf, 2, 3))) void pms_ctl_complain(int err, const char *fmt, ...);
 // Complains and returns PMS_EXIT_USAGE.
 __attribute__((format(printf, 1, 2))) int pms_ctl_usage(const char *fmt, ...);
 

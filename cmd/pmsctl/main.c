@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct pms_ctl_command *const groups[] = {pms_ctl_cluster, pms_ctl_tokens, pms_ctl_nodes,
-                                                       pms_ctl_arrays, pms_ctl_sessions};
+static const struct pms_ctl_command *const groups[] = {pms_ctl_cluster, pms_ctl_tokens,   pms_ctl_nodes,
+                                                       pms_ctl_arrays,  pms_ctl_sessions, pms_ctl_recover};
 
 #define GROUPS (sizeof(groups) / sizeof(groups[0]))
 
@@ -21,7 +21,8 @@ static void help_all(FILE *out)
         for (const struct pms_ctl_command *c = groups[g]; c->group != NULL; c++) {
             char head[80];
 
-            snprintf(head, sizeof(head), "%s %s%s%s", c->group, c->verb, *c->args ? " " : "", c->args);
+            snprintf(head, sizeof(head), "%s%s%s%s%s", c->group, *c->verb ? " " : "", c->verb,
+                     *c->args ? " " : "", c->args);
             fprintf(out, "  %-28s %s\n", head, c->help);
         }
     }
@@ -35,7 +36,8 @@ static void help_all(FILE *out)
 
 static void help_command(FILE *out, const struct pms_ctl_command *c)
 {
-    fprintf(out, "usage: pmsctl %s %s%s%s", c->group, c->verb, *c->args ? " " : "", c->args);
+    fprintf(out, "usage: pmsctl %s%s%s%s%s", c->group, *c->verb ? " " : "", c->verb, *c->args ? " " : "",
+            c->args);
     for (int i = 0; i < PMS_CTL_OPTIONS_MAX && c->options[i].name != NULL; i++) {
         const struct pms_ctl_option *o = &c->options[i];
 
@@ -232,6 +234,9 @@ int main(int argc, char **argv)
         help_all(stdout);
         return PMS_EXIT_DONE;
     }
+    c = command_find(argv[i], "");
+    if (c != NULL)
+        return command_run(&ctl, c, argc - i - 1, argv + i + 1);
     c = i + 1 < argc ? command_find(argv[i], argv[i + 1]) : NULL;
     if (c == NULL)
         return group_only(argv[i], i + 1 < argc ? argv[i + 1] : NULL, json);

@@ -168,6 +168,7 @@ static const struct pms_route routes[] = {
     {"DELETE", "/v1/arrays/*", pms_delete_route, true},
     {"POST", "/v1/arrays/*/handover", pms_handover_route, true},
     {"POST", "/v1/arrays/*/replace", pms_replace_route, true},
+    {"POST", "/v1/arrays/*/recover", pms_array_recover_route, true},
     {"GET", "/v1/sessions", get_sessions, true},
     {"GET", "/v1/metrics", get_metrics, false},
 };

@@ -111,7 +111,9 @@ static int identity_make(struct pms_app *app, const char *name, const struct soc
         return rv;
     app->node.member = true;
     pms_uuid_random(&app->node.cluster);
-    pms_random_bytes(app->node.key, sizeof(app->node.key));
+    app->node.realm.cluster = app->node.cluster;
+    pms_random_bytes(app->node.realm.key, sizeof(app->node.realm.key));
+    app->node.n_former = 0;
     strcpy(app->node.name, name);
     app->node.addr = *addr;
     app->node.witness = false;

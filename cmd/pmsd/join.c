@@ -43,14 +43,19 @@ static void on_undone(struct pms_app *app)
 static int identity_take(struct join_task *j, const json_t *answer)
 {
     struct pms_node_file *node = &j->task.app->node, fresh = {.id = node->id, .member = true};
-    const json_t *list = json_object_get(answer, "nodes"), *peer;
+    const json_t *list = json_object_get(answer, "nodes"), *former = json_object_get(answer, "former"), *peer;
     struct sockaddr_storage addr;
     uint64_t id;
     size_t i;
 
     if (pms_uuid_parse(pms_json_str(answer, "cluster", ""), &fresh.cluster) != 0 ||
-        pms_hex_parse(pms_json_str(answer, "key", ""), fresh.key, sizeof(fresh.key)) != 0)
+        pms_realm_from_json(json_object_get(answer, "realm"), &fresh.realm) != 0)
         return PMS_EPROTO;
+    json_array_foreach (former, i, peer) {
+        if (fresh.n_former == PMS_NODE_FORMER_MAX ||
+            pms_realm_from_json(peer, &fresh.former[fresh.n_former++]) != 0)
+            return PMS_EPROTO;
+    }
     json_array_foreach (list, i, peer) {
         if (pms_json_id(peer, "id", &id) != 0 ||
             pms_addr_parse(pms_json_str(peer, "addr", ""), PMS_PORT_NODE, &addr) != 0)

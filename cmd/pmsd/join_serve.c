@@ -42,8 +42,8 @@ struct join_serve {
 
 static json_t *welcome(const struct pms_app *app)
 {
-    json_t *answer = json_object(), *list = json_array();
-    char id[PMS_UUID_TEXT_SIZE], key[2 * PMS_KEY_BYTES + 1];
+    json_t *answer = json_object(), *list = json_array(), *former = json_array();
+    char id[PMS_UUID_TEXT_SIZE];
     struct pms_node_info node;
 
     for (size_t c = 0; pms_state_node_next(app->state, &c, &node);) {
@@ -56,9 +56,11 @@ static json_t *welcome(const struct pms_app *app)
     pms_json_set_bool(answer, "ok", true);
     pms_json_set_str(answer, "cluster", pms_uuid_format(&app->node.cluster, id));
     pms_json_set_str(answer, "name", pms_state_cluster_name(app->state));
-    pms_json_set_str(answer, "key", pms_hex_format(app->node.key, sizeof(app->node.key), key));
+    for (unsigned i = 0; i < app->node.n_former; i++)
+        json_array_append_new(former, pms_realm_to_json(&app->node.former[i]));
+    json_object_set_new(answer, "realm", pms_realm_to_json(&app->node.realm));
+    json_object_set_new(answer, "former", former);
     json_object_set_new(answer, "nodes", list);
-    explicit_bzero(key, sizeof(key));
     return answer;
 }
 

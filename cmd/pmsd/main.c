@@ -157,6 +157,21 @@ static void member_begin(struct pms_app *app)
         pms_log(PMS_LOG_INFO, "this node is in no cluster and waits for pmsctl cluster init or join");
         return;
     }
+    if (app->node.superseded) {
+        pms_log(PMS_LOG_ERROR,
+                "this node's cluster was recovered without it, and it must not go on: empty the state "
+                "directory %s, start pmsd, and join again with a new token",
+                app->opt.state_dir);
+        pms_app_quit(app, 1);
+        return;
+    }
+    if (app->node.recovering) {
+        pms_log(PMS_LOG_ERROR,
+                "a pmsctl recover of this node was begun and is not finished: run it again, with the same "
+                "arguments");
+        pms_app_quit(app, 1);
+        return;
+    }
     if (pms_member_start(app, false, why, sizeof(why)) != 0) {
         pms_log(PMS_LOG_ERROR, "%s", why);
         pms_app_quit(app, 1);

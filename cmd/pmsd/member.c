@@ -185,6 +185,22 @@ static int on_resolve(void *data, uint64_t id, struct sockaddr_storage *addr)
     return PMS_ENOTFOUND;
 }
 
+// The cluster goes on without this node, which was given up: nothing that it still believes counts.
+static void on_superseded(void *data, uint64_t peer)
+{
+    struct pms_app *app = data;
+
+    if (app->node.superseded)
+        return;
+    pms_log(PMS_LOG_ERROR,
+            "this cluster was recovered on node %s without this node, which must not go on: empty the state "
+            "directory %s, start pmsd, and join again with a new token",
+            pms_log_hexid(peer), app->opt.state_dir);
+    app->node.superseded = true;
+    pms_node_save(app);
+    pms_app_quit(app, 1);
+}
+
 // ---- Start ----
 
 __attribute__((format(printf, 4, 5))) static int failed(char *why, size_t why_len, int err, const char *fmt,
@@ -205,16 +221,19 @@ static int net_start(struct pms_app *app, char *why, size_t why_len)
 {
     struct pms_net_config config = {.listen = app->node.addr,
                                     .data = app,
+                                    .former = app->node.former,
+                                    .n_former = app->node.n_former,
                                     .resolve = on_resolve,
+                                    .on_superseded = on_superseded,
                                     .on_data = app->node.witness ? NULL : pms_data_accept,
                                     .token_secret = pms_join_token_secret,
                                     .on_join = pms_join_serve};
     char addr[PMS_ADDR_TEXT_SIZE];
     int rv;
 
-    config.identity.cluster = app->node.cluster;
+    config.identity.cluster = app->node.realm.cluster;
     config.identity.node = app->node.id;
-    memcpy(config.identity.key, app->node.key, sizeof(config.identity.key));
+    memcpy(config.identity.key, app->node.realm.key, sizeof(config.identity.key));
     rv = pms_net_open(app->loop, &config, &app->net);
     explicit_bzero(config.identity.key, sizeof(config.identity.key));
     if (rv != 0)
@@ -401,7 +420,7 @@ int pms_member_forget(struct pms_app *app)
     // First the identity: a log without it is wiped before the next use, an identity without log is none.
     if (rv != 0)
         return rv;
-    explicit_bzero(app->node.key, sizeof(app->node.key));
+    explicit_bzero(&app->node, sizeof(app->node));
     app->node = fresh;
     return pms_node_dir_wipe_log(app->opt.state_dir);
 }

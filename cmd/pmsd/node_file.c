@@ -40,9 +40,47 @@ static json_t *peers_to_json(const struct pms_node_file *node)
     return list;
 }
 
+json_t *pms_realm_to_json(const struct pms_realm *realm)
+{
+    char key[2 * PMS_KEY_BYTES + 1], id[PMS_UUID_TEXT_SIZE];
+    json_t *json = json_object();
+
+    pms_json_set_str(json, "id", pms_uuid_format(&realm->cluster, id));
+    pms_json_set_str(json, "key", pms_hex_format(realm->key, sizeof(realm->key), key));
+    explicit_bzero(key, sizeof(key));
+    return json;
+}
+
+int pms_realm_from_json(const json_t *json, struct pms_realm *realm)
+{
+    return pms_uuid_parse(pms_json_str(json, "id", ""), &realm->cluster) == 0 &&
+                   pms_hex_parse(pms_json_str(json, "key", ""), realm->key, sizeof(realm->key)) == 0
+               ? 0
+               : PMS_EPROTO;
+}
+
+void pms_node_file_realm_next(struct pms_node_file *node, const struct pms_realm *next)
+{
+    if (node->n_former == PMS_NODE_FORMER_MAX) {
+        memmove(&node->former[0], &node->former[1], (PMS_NODE_FORMER_MAX - 1) * sizeof(*next));
+        node->n_former--;
+    }
+    node->former[node->n_former++] = node->realm;
+    node->realm = *next;
+}
+
+static json_t *former_to_json(const struct pms_node_file *node)
+{
+    json_t *list = json_array();
+
+    for (unsigned i = 0; i < node->n_former; i++)
+        json_array_append_new(list, pms_realm_to_json(&node->former[i]));
+    return list;
+}
+
 int pms_node_file_save(const char *dir, const struct pms_node_file *node)
 {
-    char path[4096], key[2 * PMS_KEY_BYTES + 1], uuid[PMS_UUID_TEXT_SIZE], addr[PMS_ADDR_TEXT_SIZE];
+    char path[4096], uuid[PMS_UUID_TEXT_SIZE], addr[PMS_ADDR_TEXT_SIZE];
     json_t *root = json_object();
     char *text;
     int rv = -ENOMEM;
@@ -51,7 +89,12 @@ int pms_node_file_save(const char *dir, const struct pms_node_file *node)
     pms_json_set_id(root, "id", node->id);
     if (node->member) {
         pms_json_set_str(root, "cluster", pms_uuid_format(&node->cluster, uuid));
-        pms_json_set_str(root, "key", pms_hex_format(node->key, sizeof(node->key), key));
+        json_object_set_new(root, "realm", pms_realm_to_json(&node->realm));
+        json_object_set_new(root, "former", former_to_json(node));
+        if (node->superseded)
+            pms_json_set_bool(root, "superseded", true);
+        if (node->recovering)
+            pms_json_set_bool(root, "recovering", true);
         pms_json_set_str(root, "name", node->name);
         pms_json_set_str(root, "addr", pms_addr_format(&node->addr, addr));
         pms_json_set_bool(root, "witness", node->witness);
@@ -66,7 +109,6 @@ int pms_node_file_save(const char *dir, const struct pms_node_file *node)
     snprintf(path, sizeof(path), "%s/node.json", dir);
     rv = pms_file_write_atomic(path, text, strlen(text), 0600);
     explicit_bzero(text, strlen(text));
-    explicit_bzero(key, sizeof(key));
     free(text);
     return rv;
 }
@@ -89,6 +131,28 @@ static bool peers_parse(const json_t *root, struct pms_node_file *node)
     return true;
 }
 
+// The cluster's uuid and key, as they were written before there were recoveries, are the first realm.
+static bool realms_parse(const json_t *root, struct pms_node_file *node)
+{
+    const json_t *realm = json_object_get(root, "realm"), *list = json_object_get(root, "former"), *item;
+    size_t i;
+
+    if (pms_uuid_parse(pms_json_str(root, "cluster", ""), &node->cluster) != 0)
+        return false;
+    if (realm == NULL) {
+        node->realm.cluster = node->cluster;
+        return pms_hex_parse(pms_json_str(root, "key", ""), node->realm.key, sizeof(node->realm.key)) == 0;
+    }
+    json_array_foreach (list, i, item) {
+        if (node->n_former == PMS_NODE_FORMER_MAX ||
+            pms_realm_from_json(item, &node->former[node->n_former++]) != 0)
+            return false;
+    }
+    node->superseded = pms_json_bool(root, "superseded", false);
+    node->recovering = pms_json_bool(root, "recovering", false);
+    return pms_realm_from_json(realm, &node->realm) == 0;
+}
+
 static bool node_parse(const json_t *root, struct pms_node_file *node)
 {
     const char *name = pms_json_str(root, "name", NULL);
@@ -107,8 +171,7 @@ static bool node_parse(const json_t *root, struct pms_node_file *node)
     node->settled = pms_json_bool(root, "settled", false);
     pms_json_u64(root, "feature_level", &level);
     node->feature_level = (unsigned)level;
-    return pms_uuid_parse(pms_json_str(root, "cluster", ""), &node->cluster) == 0 &&
-           pms_hex_parse(pms_json_str(root, "key", ""), node->key, sizeof(node->key)) == 0 &&
+    return realms_parse(root, node) &&
            pms_addr_parse(pms_json_str(root, "addr", ""), PMS_PORT_NODE, &node->addr) == 0 &&
            peers_parse(root, node);
 }

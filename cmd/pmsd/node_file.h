@@ -8,6 +8,7 @@
 #include "base/util.h"
 #include "consensus/raft/handshake.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,13 +20,19 @@ struct pms_node_peer {
     struct sockaddr_storage addr;
 };
 
-#define PMS_NODE_PEERS_MAX 32
+#define PMS_NODE_PEERS_MAX  32
+#define PMS_NODE_FORMER_MAX 8
 
 struct pms_node_file {
-    uint64_t id; // of this node, never 0; a new one after it left a cluster
-    bool member; // the rest is set
-    struct pms_uuid cluster;
-    uint8_t key[PMS_KEY_BYTES];
+    uint64_t id;             // of this node, never 0; a new one after it left a cluster
+    bool member;             // the rest is set
+    struct pms_uuid cluster; // the same for ever: bricks and LUNs bear it
+    struct pms_realm
+        realm; // what nodes know each other by; a recovery gives a new one (first: cluster's uuid)
+    unsigned n_former;
+    struct pms_realm former[PMS_NODE_FORMER_MAX]; // before recoveries, the oldest first
+    bool superseded;                              // given up by a recovery elsewhere: must never run again
+    bool recovering;                              // a recovery here was begun and is not finished
     char name[PMS_NAME_MAX + 1];
     struct sockaddr_storage addr; // where we listen
     bool witness;
@@ -48,6 +55,13 @@ int pms_node_file_save(const char *dir, const struct pms_node_file *node);
 
 // Adds or updates a peer's address; the oldest is forgotten when there is no room. True: something changed.
 bool pms_node_file_peer(struct pms_node_file *node, uint64_t id, const struct sockaddr_storage *addr);
+
+// The cluster was recovered: `next` is the realm now, what was is former. The oldest is forgotten.
+void pms_node_file_realm_next(struct pms_node_file *node, const struct pms_realm *next);
+
+// Realms as JSON and back, for node.json and for a node that joins. 0 or PMS_EPROTO.
+json_t *pms_realm_to_json(const struct pms_realm *realm);
+int pms_realm_from_json(const json_t *json, struct pms_realm *realm);
 
 // Removes Raft's log (the folder "log" in dir). 0 or -errno; 0 too if there is none.
 int pms_node_dir_wipe_log(const char *dir);

@@ -68,8 +68,11 @@ static json_t *array_report(const struct pms_local *a)
     pms_json_set_bool(obj, "serving", pms_local_is_serving(a));
     pms_json_set_bool(obj, "leased", a->dp.leased);
     // Events come only when something else changes too; progress here is at most 50 ms old.
-    if (pms_loop_array_stats_get(a->app->data, a->info.id, &stats) == 0)
+    if (pms_loop_array_stats_get(a->app->data, a->info.id, &stats) == 0) {
         resync_put(obj, a, &stats.dp);
+        pms_json_set_u64(obj, "floor", stats.dp.floor);
+        pms_json_set_id(obj, "incarnation", stats.dp.incarnation);
+    }
     return obj;
 }
 

@@ -180,7 +180,8 @@ static void say_no_quorum(const struct pms_state *st, const struct pms_policy_vi
     else if (is_strange(view, s->down.id))
         say(v->next, "upgrade pms: node %s %s", s->down.name, silence_name(view, s->down.id));
     else
-        say(v->next, "start node %s again, or mend the network", s->down.name);
+        say(v->next, "start node %s again, or mend the network (if it is gone for ever: pmsctl recover)",
+            s->down.name);
     if (s->alive < s->nodes && s->nodes <= PMS_VOTERS_MAX) // then all vote
         say(v->next, "; %u of %u nodes are needed", s->nodes / 2 + 1, s->nodes);
     if (s->data_nodes == 2 && s->witnesses == 0)
@@ -209,6 +210,24 @@ static bool say_brick(const struct pms_policy_view *view, const struct pms_array
     return true;
 }
 
+// Its good copies were given up with their nodes.
+static void say_lost(const struct pms_state *st, const struct pms_array_info *array, struct pms_verdict *v)
+{
+    struct pms_node_info node;
+
+    say(v->text, ": its good copies were lost with nodes that were given up");
+    for (unsigned i = 0; i < array->n_slots; i++) {
+        if (pms_state_node_get(st, array->slots[i].node_id, &node) != 0)
+            continue;
+        say(v->next,
+            "take the stale copy on node %s for good, which loses what was written since it fell out of sync "
+            "(pmsctl array recover %s --slot %s), or delete the array",
+            node.name, array->name, node.name);
+        return;
+    }
+    say(v->next, "no copy is left: delete the array (pmsctl array delete %s)", array->name);
+}
+
 static void say_waiting(const struct pms_state *st, const struct pms_policy_view *view,
                         const struct survey *s, struct pms_verdict *v)
 {
@@ -220,6 +239,10 @@ static void say_waiting(const struct pms_state *st, const struct pms_policy_view
     v->kind = PMS_VERDICT_WAITING;
     say(v->text, "waiting: I/O of array %s waits", array->name);
     say_others(v->text, s, PMS_WAITING);
+    if (pms_array_is_lost(st, array)) {
+        say_lost(st, array, v);
+        return;
+    }
     if (slot_good(array, (unsigned)array->primary, view)) {
         if (pms_state_node_get(st, array->slots[array->primary].node_id, &node) == 0)
             say_brick(view, array, (unsigned)array->primary, &node, v);

@@ -30,6 +30,9 @@
 //   node_addr          id, addr
 //   node_leave         name. Refused while it is primary somewhere or holds a last good copy. Its slots
 //                      become vacant; one that was in sync is thereby ejected. r: arrays (number of those touched)
+//   cluster_recover    lost (list of ids). After a permanent loss of quorum, by the only member left (pmsctl
+//                      recover): these nodes are gone. Arrays go on with the in-sync slots that are left; those
+//                      that have none keep their in-sync set, and wait. r: lost (number of arrays without one)
 //   settings_set       key, value (null: the default again); or values {key: value, ...}: all or none
 //   array_create       id, name, level, size_bytes, slots [{node, brick (absolute path or null)}],
 //                      portal {addr, prefix, port}, iqn, serial, write_cache (optional).
@@ -39,6 +42,9 @@
 //   array_transition   array, kind, epoch (expected), primary (slot), in_sync [{slot, incarnation}]. r: epoch
 //                      Another epoch: PMS_ESTALE, with the current epoch, primary and in_sync in the result
 //   array_replace      array, slot, node, brick. Gives a stale or vacant slot a new, blank place. r: epoch
+//   array_recover      array, epoch (expected), slot, incarnation, floor (both of its brick), lost (optional,
+//                      list of ids). Makes a stale slot the only in-sync one and the primary, although what
+//                      the in-sync slots hold is lost. They must be on no node, or on one of lost. r: epoch
 //   array_delete       array, force (optional). Phase deleting; refused while initiators are connected.
 //                      r: epoch
 //   array_slot_removed array, slot. Phase deleting. r: gone (it was the last: the array is forgotten)
@@ -51,7 +57,8 @@
 //
 // A takeover by another node makes all connected sessions of the array orphans. Whatever changes an array's
 // slots, primary or in-sync set raises its epoch by one (design, section 4): also node_leave, array_replace and
-// array_delete, which its primary does not propose.
+// array_delete, which its primary does not propose; cluster_recover and array_recover raise it by more, beyond
+// what their nodes may have promised or seen.
 // clang-format on
 #ifndef PMS_CONSENSUS_CORE_STATE_H
 #define PMS_CONSENSUS_CORE_STATE_H

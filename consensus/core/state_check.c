@@ -108,7 +108,7 @@ static bool array_slots_ok(const struct pms_state *st, const struct pms_array_in
             return broken(r, "array %s: two slots on one node", a->name);
         if (joined && node.witness)
             return broken(r, "array %s: slot %u on a witness", a->name, i);
-        if (s->in_sync && (!joined || !s->zeroed))
+        if (s->in_sync && (!s->zeroed || (!joined && (s->node_id == 0 || !pms_array_is_lost(st, a)))))
             return broken(r, "array %s: slot %u in sync without a node or contents", a->name, i);
         if (s->zeroed && s->incarnation == 0)
             return broken(r, "array %s: slot %u without an incarnation", a->name, i);

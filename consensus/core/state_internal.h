@@ -50,6 +50,7 @@ pms_op_fn pms_on_token_add, pms_on_token_use, pms_on_token_revoke;
 pms_op_fn pms_on_settings_set;
 pms_op_fn pms_on_array_create, pms_on_array_slot_zeroed, pms_on_array_commit, pms_on_array_replace;
 pms_op_fn pms_on_array_delete, pms_on_array_slot_removed, pms_on_array_forget, pms_on_array_transition;
+pms_op_fn pms_on_cluster_recover, pms_on_array_recover;
 pms_op_fn pms_on_session_login, pms_on_session_closed, pms_on_session_expire;
 
 // ---- Refusals (state_fields.c) ----
@@ -131,6 +132,8 @@ int pms_leave_check(const struct pms_state *st, const struct pms_node_info *node
                     char *why, size_t why_len);
 // Forget an array none of whose slots is on a node. False: there is one.
 bool pms_array_forget_if_vacant(struct pms_state *st, const char *name);
+// No in-sync slot is on a node of the cluster: what they held was given up (cluster_recover).
+bool pms_array_is_lost(const struct pms_state *st, const struct pms_array_info *array);
 // PMS_ESTALE with the array's current epoch, primary and in_sync in the result.
 int pms_refuse_stale(struct pms_apply *a, const struct pms_array_info *now);
 // True, and the node, if the portal address ip is a node's own.

@@ -12,6 +12,7 @@ struct pms_net_dial {
     struct pms_list list;
     struct pms_net *net;
     struct pms_conn *conn;
+    uint64_t node;
     pms_net_dial_cb cb;
     void *data;
 };
@@ -23,6 +24,8 @@ static void on_conn_end(void *data, struct pms_conn *conn, int status, int fd)
 
     pms_list_del(&dial->list);
     pms_net_version_note(net, &conn->hs, status);
+    if (status == PMS_ESUPERSEDED && !net->closing && net->config.on_superseded != NULL)
+        net->config.on_superseded(net->config.data, dial->node);
     if (net->closing && status == 0) {
         close(fd);
         fd = -1;
@@ -50,6 +53,7 @@ int pms_net_dial(struct pms_net *net, uint64_t node, enum pms_channel channel, p
     if (dial == NULL)
         return -ENOMEM;
     dial->net = net;
+    dial->node = node;
     dial->cb = cb;
     dial->data = data;
     dial->conn = calloc(1, sizeof *dial->conn);

@@ -63,7 +63,7 @@ static int io_init(struct raft_io *io, raft_id id, const char *address)
     return rv;
 }
 
-static void loaded_free(struct raft_snapshot **snapshot, struct raft_entry *entries[], size_t *n_entries)
+void pms_guard_loaded_free(struct raft_snapshot **snapshot, struct raft_entry *entries[], size_t *n_entries)
 {
     void *batch = NULL;
 
@@ -131,7 +131,7 @@ static int io_load(struct raft_io *io, raft_term *term, raft_id *voted_for, stru
     if (g->config.enabled)
         rv = loaded_conf(g, term, voted_for, *snapshot, *start_index, *entries, *n_entries);
     if (rv != 0)
-        loaded_free(snapshot, entries, n_entries);
+        pms_guard_loaded_free(snapshot, entries, n_entries);
     return rv;
 }
 

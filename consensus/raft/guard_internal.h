@@ -70,6 +70,8 @@ struct pms_guard {
 // guard.c
 void pms_guard_fail(struct pms_guard *g, const char *what, int status);
 void pms_guard_step_done(struct pms_guard *g);
+// What raft_io->load() gave.
+void pms_guard_loaded_free(struct raft_snapshot **snapshot, struct raft_entry *entries[], size_t *n_entries);
 
 // guard_messages.c
 void pms_guard_on_tick(struct raft_io *inner);

@@ -26,7 +26,7 @@ static const size_t body_bytes[] = {
     [TYPE_HELLO] =
         1 + 1 + 1 + 1 + 16 + 8 + 8 + PMS_NONCE_BYTES, // versions, channel, zero, cluster, from, to, nonce
     [TYPE_CHALLENGE] =
-        1 + 2 + 5 + 8 + PMS_NONCE_BYTES + MAC_BYTES, // version, versions, zeros, node, nonce, mac
+        1 + 2 + 4 + 1 + 8 + PMS_NONCE_BYTES + MAC_BYTES, // version, versions, zeros, former, node, nonce, mac
     [TYPE_PROOF] = MAC_BYTES,
     [TYPE_REFUSE] = 1,
 };
@@ -189,7 +189,8 @@ static void challenge_write(struct pms_handshake *hs)
     pms_wr_u8(&w, hs->version);
     pms_wr_u8(&w, hs->self.versions.min);
     pms_wr_u8(&w, hs->self.versions.max);
-    pms_wr_zero(&w, 5);
+    pms_wr_zero(&w, 4);
+    pms_wr_u8(&w, hs->is_former ? 1 : 0);
     pms_wr_u64(&w, hs->self.node);
     pms_wr_bytes(&w, hs->nonce, PMS_NONCE_BYTES);
     memcpy(hs->challenge, hs->out, message_bytes(TYPE_CHALLENGE) - MAC_BYTES);
@@ -197,6 +198,27 @@ static void challenge_write(struct pms_handshake *hs)
     pms_wr_bytes(&w, mac, sizeof mac);
     PMS_CHECK(w.err == 0);
     memcpy(hs->challenge, hs->out, hs->out_len);
+}
+
+void pms_handshake_former(struct pms_handshake *hs, const struct pms_realm *former, unsigned n)
+{
+    hs->former = former;
+    hs->n_former = n;
+}
+
+// The dialer's cluster is ours, or was: then we speak to it as what we were.
+static bool cluster_known(struct pms_handshake *hs, const struct pms_uuid *cluster)
+{
+    if (memcmp(cluster->b, hs->self.cluster.b, sizeof cluster->b) == 0)
+        return true;
+    for (unsigned i = 0; i < hs->n_former; i++) {
+        if (memcmp(cluster->b, hs->former[i].cluster.b, sizeof cluster->b) != 0)
+            continue;
+        memcpy(hs->self.key, hs->former[i].key, sizeof hs->self.key);
+        hs->is_former = true;
+        return true;
+    }
+    return false;
 }
 
 // Nothing in it is believed before PROOF; it only says what the dialer wants, and we may refuse at once.
@@ -214,8 +236,7 @@ static int on_hello(struct pms_handshake *hs)
     if (zero != 0 || from == 0 || !pms_versions_valid(versions) || channel < PMS_CHANNEL_RAFT ||
         channel > PMS_CHANNEL_CONTROL)
         return fail(hs, PMS_EPROTO);
-    if (memcmp(cluster.b, hs->self.cluster.b, sizeof cluster.b) != 0 || (to != 0 && to != hs->self.node) ||
-        from == hs->self.node)
+    if ((to != 0 && to != hs->self.node) || from == hs->self.node || !cluster_known(hs, &cluster))
         return refuse(hs, REASON_IDENTITY, PMS_EIDENTITY);
     hs->channel = channel;
     hs->peer = from;
@@ -243,15 +264,19 @@ static int on_challenge(struct pms_handshake *hs)
     uint8_t version = pms_rd_u8(&r), min = pms_rd_u8(&r), max = pms_rd_u8(&r);
     struct pms_versions versions = {min, max};
     uint8_t mac[MAC_BYTES];
+    bool former;
     uint64_t node;
     struct pms_wr w;
 
-    pms_rd_skip(&r, 5);
+    pms_rd_skip(&r, 4);
+    former = pms_rd_u8(&r) != 0;
     node = pms_rd_u64(&r);
     memcpy(hs->challenge, hs->in, message_bytes(TYPE_CHALLENGE));
     listener_mac(hs, mac);
     if (!mac_equal(mac, hs->in + message_bytes(TYPE_CHALLENGE) - MAC_BYTES))
         return refuse(hs, REASON_AUTH, PMS_EAUTH);
+    if (former)
+        return fail(hs, PMS_ESUPERSEDED);
     if (!pms_versions_valid(versions) || version != pms_versions_common(hs->self.versions, versions))
         return fail(hs, PMS_EPROTO);
     if (node == 0 || node == hs->self.node || (hs->to != 0 && node != hs->to))
@@ -273,6 +298,8 @@ static int on_proof(struct pms_handshake *hs)
     dialer_mac(hs, mac);
     if (!mac_equal(mac, hs->in + HEAD_BYTES))
         return refuse(hs, REASON_AUTH, PMS_EAUTH);
+    if (hs->is_former) // it did not understand
+        return refuse(hs, REASON_IDENTITY, PMS_EIDENTITY);
     return done(hs);
 }
 

@@ -39,6 +39,12 @@ struct pms_identity {
     struct pms_versions versions; // zeros: pms_node_versions
 };
 
+// What the cluster's nodes had in common before a `pmsctl recover`: whoever still comes with that was given up.
+struct pms_realm {
+    struct pms_uuid cluster;
+    uint8_t key[PMS_KEY_BYTES];
+};
+
 enum pms_handshake_state {
     PMS_HANDSHAKE_WAIT_HELLO,     // listener
     PMS_HANDSHAKE_WAIT_CHALLENGE, // dialer
@@ -53,11 +59,14 @@ struct pms_handshake {
     enum pms_handshake_state state;
     struct pms_identity self;
     bool dialer;
-    uint8_t channel;              // enum pms_channel
-    uint8_t version;              // agreed; 0: none
-    struct pms_versions versions; // the peer's
-    uint64_t peer;                // authenticated once DONE
-    uint64_t to;                  // whom the dialer wants; 0 takes any node of the cluster
+    uint8_t channel;                // enum pms_channel
+    uint8_t version;                // agreed; 0: none
+    struct pms_versions versions;   // the peer's
+    uint64_t peer;                  // authenticated once DONE
+    uint64_t to;                    // whom the dialer wants; 0 takes any node of the cluster
+    const struct pms_realm *former; // listener: see pms_handshake_former
+    unsigned n_former;
+    bool is_former; // the dialer belongs to one of them
     uint8_t nonce[PMS_NONCE_BYTES];
     uint8_t hello[PMS_HANDSHAKE_BYTES_MAX]; // transcript
     uint8_t challenge[PMS_HANDSHAKE_BYTES_MAX];
@@ -72,14 +81,17 @@ void pms_handshake_dial(struct pms_handshake *hs, const struct pms_identity *sel
                         uint64_t to, const uint8_t nonce[PMS_NONCE_BYTES]);
 void pms_handshake_listen(struct pms_handshake *hs, const struct pms_identity *self,
                           const uint8_t nonce[PMS_NONCE_BYTES]);
+// The listener tells nodes of these realms (borrowed as long as hs lives), under their own key, that they were
+// given up: their handshake ends with PMS_ESUPERSEDED, which they can believe.
+void pms_handshake_former(struct pms_handshake *hs, const struct pms_realm *former, unsigned n);
 
 // How many more bytes to read now, never beyond the end of the handshake; 0 once done or failed.
 size_t pms_handshake_want(const struct pms_handshake *hs);
 
 // Takes 1 to pms_handshake_want() bytes. 0, or why the connection must end: PMS_EPROTO (garbage, wrong
 // length, out of order), PMS_EAUTH (wrong key), PMS_EIDENTITY (another cluster, meant for another node, or
-// ourselves), PMS_EVERSION (no common version; peer and versions are authentic). After an error out may hold a
-// last message for the peer.
+// ourselves), PMS_EVERSION (no common version; peer and versions are authentic), PMS_ESUPERSEDED (authentic
+// too: the peer's cluster was recovered without us). After an error out may hold a last message for the peer.
 // PMS_EREFUSED: the peer refused without a reason that we know.
 int pms_handshake_feed(struct pms_handshake *hs, const uint8_t *data, size_t len);
 

@@ -55,7 +55,7 @@ static void finish_all(struct pms_raft *r, int status)
         finish(pms_list_entry(l, struct change, list), status);
 }
 
-static enum pms_raft_role role_from_raft(int role)
+enum pms_raft_role pms_raft_role_of(int role)
 {
     return role == RAFT_VOTER ? PMS_RAFT_VOTER : (role == RAFT_STANDBY ? PMS_RAFT_STANDBY : PMS_RAFT_SPARE);
 }
@@ -71,7 +71,7 @@ static enum pms_raft_role role_now(const struct pms_raft *r, uint64_t id)
 
     for (unsigned i = 0; i < c->n; i++)
         if (c->servers[i].id == id)
-            return role_from_raft(c->servers[i].role);
+            return pms_raft_role_of(c->servers[i].role);
     return PMS_RAFT_GONE;
 }
 
@@ -302,7 +302,7 @@ void pms_raft_status_get(const struct pms_raft *r, struct pms_raft_status *s)
         struct pms_raft_member *m = &s->members[s->members_n++];
 
         m->id = c->servers[i].id;
-        m->role = role_from_raft(c->servers[i].role);
+        m->role = pms_raft_role_of(c->servers[i].role);
         if (!leads)
             continue;
         m->heard = m->id == r->config.id || r->heard_at[i] + election_ms > pms_raft_now(r);

@@ -96,6 +96,7 @@ static void conn_new(struct pms_net *net, int fd, const struct sockaddr_storage 
     }
     pms_random_bytes(nonce, sizeof nonce);
     pms_handshake_listen(&conn->hs, &net->config.identity, nonce);
+    pms_handshake_former(&conn->hs, net->config.former, net->config.n_former);
     conn->peer = *peer;
     if (pms_conn_start(conn, net->loop, fd, false, PMS_NET_HANDSHAKE_MS, on_conn_end, net) != 0)
         return;

@@ -28,6 +28,8 @@ struct pms_join;
 
 struct pms_net_config {
     struct pms_identity identity;
+    const struct pms_realm *former; // n_former of them, borrowed while the net is open: see handshake.h
+    unsigned n_former;
     struct sockaddr_storage listen; // port 0 takes a free one (see pms_net_port)
     void *data;                     // first argument of every callback below
 
@@ -36,6 +38,10 @@ struct pms_net_config {
 
     // A peer opened a data connection to us; fd is the callee's. version: what both speak. NULL: refused.
     void (*on_data)(void *data, uint64_t peer, int fd, unsigned version);
+
+    // `peer`, which has the cluster's key, says that the cluster was recovered without this node. May come
+    // again. NULL: nobody is told.
+    void (*on_superseded)(void *data, uint64_t peer);
 
     // The secret of a valid token: 0, or PMS_ENOTFOUND (unknown, used, expired). NULL: no one can join here.
     int (*token_secret)(void *data, const char *token_id, char secret[PMS_TOKEN_SECRET_SIZE]);

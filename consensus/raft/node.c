@@ -144,7 +144,7 @@ int pms_raft_payload_wrap(const void *data, size_t len, struct raft_buffer *buf)
     return 0;
 }
 
-static int payload_unwrap(const struct raft_buffer *buf, const char **data, size_t *len)
+int pms_raft_payload_unwrap(const struct raft_buffer *buf, const char **data, size_t *len)
 {
     uint64_t n;
 
@@ -170,7 +170,7 @@ static int fsm_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void *
     *result = NULL; // libraft drops it where nobody waits; ours is in r->result
     free(r->result);
     r->result = NULL;
-    if (payload_unwrap(buf, &command, &len) != 0) {
+    if (pms_raft_payload_unwrap(buf, &command, &len) != 0) {
         fail(r, "the Raft log in %s holds a command that is none of ours", r->dir);
         return RAFT_MALFORMED;
     }
@@ -208,7 +208,7 @@ static int fsm_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
     struct pms_raft *r = fsm->data;
     const char *state;
     size_t len;
-    int rv = payload_unwrap(buf, &state, &len);
+    int rv = pms_raft_payload_unwrap(buf, &state, &len);
 
     if (rv == 0)
         rv = r->config.restore(r->config.data, state, len);

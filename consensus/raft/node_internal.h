@@ -94,6 +94,8 @@ int pms_raft_err(int rv);
 
 // A command or snapshot as it lies in the log (raft_malloc'ed). 0 or -ENOMEM.
 int pms_raft_payload_wrap(const void *data, size_t len, struct raft_buffer *buf);
+// The bytes in it (borrowed). 0 or PMS_ECORRUPT.
+int pms_raft_payload_unwrap(const struct raft_buffer *buf, const char **data, size_t *len);
 
 // propose.c. `local`: fails with PMS_ENOTLEADER rather than being forwarded.
 int pms_raft_propose_local(struct pms_raft *r, const char *command, size_t len, unsigned timeout_ms,
@@ -106,6 +108,7 @@ void pms_raft_barriers_work(struct pms_raft *r);
 void pms_raft_barriers_close(struct pms_raft *r);
 
 // member.c
+enum pms_raft_role pms_raft_role_of(int role); // libraft's
 void pms_raft_members_work(struct pms_raft *r);
 void pms_raft_members_close(struct pms_raft *r);
 // After libraft is closed.

@@ -383,6 +383,65 @@ static void test_handshake_when_length_is_not_the_types_then_protocol_error(void
     }
 }
 
+static struct pms_identity recovered_identity(struct pms_realm *former)
+{
+    struct pms_identity old = identity_of(LISTENER), id = old;
+
+    former->cluster = old.cluster;
+    memcpy(former->key, old.key, sizeof former->key);
+    memset(id.cluster.b, 0xc2, sizeof id.cluster.b);
+    memset(id.key, 0x78, sizeof id.key);
+    return id;
+}
+
+// The cluster was recovered without the dialer, which still believes in the former one.
+static void test_handshake_when_dialer_was_given_up_then_it_is_told_for_sure(void **state)
+{
+    struct pms_realm former[2];
+    const struct pms_identity a = identity_of(DIALER), b = recovered_identity(&former[1]);
+    struct pair p = pair_make(&a, &b, LISTENER);
+
+    (void)state;
+    memset(&former[0], 0x11, sizeof former[0]);
+    pms_handshake_former(&p.listener, former, 2);
+    pair_run(&p, 128);
+    assert_int_equal(p.dialer_rv, PMS_ESUPERSEDED);
+    assert_int_equal(p.dialer.state, PMS_HANDSHAKE_FAILED);
+    assert_int_not_equal(p.listener.state, PMS_HANDSHAKE_DONE);
+}
+
+// Whoever does not hold the former key cannot make a node of the cluster stop.
+static void test_handshake_when_a_stranger_says_given_up_then_not_believed(void **state)
+{
+    struct pms_realm former;
+    const struct pms_identity a = identity_of(DIALER), b = recovered_identity(&former);
+    struct pair p = pair_make(&a, &b, LISTENER);
+
+    (void)state;
+    former.key[0] ^= 1;
+    pms_handshake_former(&p.listener, &former, 1);
+    pair_run(&p, 128);
+    assert_int_equal(p.dialer_rv, PMS_EAUTH);
+}
+
+// A dialer that goes on all the same gets nowhere, whatever it proves.
+static void test_handshake_when_given_up_dialer_goes_on_then_refused(void **state)
+{
+    struct pms_realm former;
+    const struct pms_identity a = identity_of(DIALER), b = recovered_identity(&former),
+                              old = identity_of(LISTENER);
+    struct pair p = pair_make(&a, &b, LISTENER), honest = pair_make(&a, &old, LISTENER);
+
+    (void)state;
+    pms_handshake_former(&p.listener, &former, 1);
+    assert_int_equal(carry(&p.dialer, &p.listener, 128), 0);
+    assert_int_equal(carry(&honest.dialer, &honest.listener, 128), 0);
+    assert_int_equal(carry(&honest.listener, &honest.dialer, 128),
+                     0); // its PROOF is over an unmarked CHALLENGE
+    assert_int_equal(carry(&honest.dialer, &p.listener, 128), PMS_EAUTH);
+    assert_int_equal(p.listener.state, PMS_HANDSHAKE_FAILED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -401,6 +460,9 @@ int main(void)
         cmocka_unit_test(test_handshake_when_reflected_then_refused),
         cmocka_unit_test(test_handshake_when_one_bit_is_changed_then_never_done),
         cmocka_unit_test(test_handshake_when_fed_garbage_then_fails_and_stays_so),
+        cmocka_unit_test(test_handshake_when_dialer_was_given_up_then_it_is_told_for_sure),
+        cmocka_unit_test(test_handshake_when_a_stranger_says_given_up_then_not_believed),
+        cmocka_unit_test(test_handshake_when_given_up_dialer_goes_on_then_refused),
         cmocka_unit_test(test_handshake_when_length_is_not_the_types_then_protocol_error),
     };
 

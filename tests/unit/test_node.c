@@ -5,6 +5,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/util.h"
+#include "consensus/raft/recover.h"
 #include "tests/unit/loop_fixture.h"
 #include <errno.h>
 #include <ftw.h>
@@ -769,6 +770,64 @@ static void test_node_when_killed_in_mid_write_then_starts_again_and_has_all(voi
         assert_int_equal(atoi(nodes[0].applied[i]), (int)i);
 }
 
+// The majority is lost for ever: one survivor goes on alone with all that it has, and takes in new nodes.
+static void test_recover_when_majority_is_lost_then_the_survivor_goes_on_with_all(void **state)
+{
+    static struct node reader;
+    const struct pms_raft_log_reader r = {&reader, on_restore, on_apply};
+    struct pms_raft_log_info info;
+    uint64_t index;
+
+    (void)state;
+    cluster_start(3);
+    propose_many(0, 0, 100); // beyond a snapshot
+    assert_true(loop_until(&loop, all_equal(100), 5000));
+    index = nodes[1].index;
+    for (int i = 0; i < 3; i++)
+        node_stop(i);
+
+    memset(&reader, 0, sizeof reader);
+    assert_int_equal(pms_raft_log_read(nodes[1].dir, nodes[1].id, &r, &info), 0);
+    assert_int_equal(info.members_n, 3);
+    assert_int_equal(info.members[1].role, PMS_RAFT_VOTER);
+    assert_int_equal(reader.applied_n, 100);
+    assert_string_equal(reader.applied[99], "c99");
+    assert_true(info.index_last >= index);
+    assert_true(info.term >= info.term_last && info.term_last > 0);
+
+    assert_int_equal(pms_raft_log_recover(nodes[1].dir, nodes[1].id), 0);
+    memset(&reader, 0, sizeof reader);
+    assert_int_equal(pms_raft_log_read(nodes[1].dir, nodes[1].id, &r, &info), 0);
+    assert_int_equal(info.members_n, 1);
+    assert_int_equal(info.members[0].id, nodes[1].id);
+    node_start(1, false);
+    assert_int_equal(leader_wait(), 1);
+    assert_string_equal(propose(1, "x", 5000).result, "101:x");
+    node_start(4, false); // new ones come in, and all of it survives restarts
+    assert_int_equal(member_set(1, nodes[4].id, PMS_RAFT_VOTER, 10000), 0);
+    assert_true(loop_until(&loop, all_equal(101), 5000));
+    propose_many(1, 200, 60); // and another snapshot
+    assert_true(loop_until(&loop, all_equal(161), 5000));
+    node_stop(1);
+    node_stop(4);
+    node_start(4, false);
+    node_start(1, false);
+    leader_wait();
+    assert_true(loop_until(&loop, all_equal(161), 5000));
+}
+
+static void test_recover_when_there_is_no_log_then_an_error_and_nothing_is_made(void **state)
+{
+    static struct node reader;
+    const struct pms_raft_log_reader r = {&reader, on_restore, on_apply};
+    struct pms_raft_log_info info;
+    struct stat st;
+
+    (void)state;
+    assert_true(pms_raft_log_read(nodes[0].dir, nodes[0].id, &r, &info) < 0);
+    assert_int_equal(stat(nodes[0].dir, &st), -1);
+}
+
 #define node_test(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -790,6 +849,8 @@ int main(void)
         node_test(test_member_when_unreachable_then_unknown_at_the_deadline_and_others_go_on),
         node_test(test_cluster_when_closed_under_load_then_each_is_answered_and_none_lost),
         node_test(test_node_when_killed_in_mid_write_then_starts_again_and_has_all),
+        node_test(test_recover_when_majority_is_lost_then_the_survivor_goes_on_with_all),
+        node_test(test_recover_when_there_is_no_log_then_an_error_and_nothing_is_made),
         node_test(test_open_when_folder_is_no_folder_then_refused),
         node_test(test_node_when_a_command_cannot_be_applied_then_stops_before_the_next),
         node_test(test_node_when_disk_cannot_be_written_then_stops_cleanly),

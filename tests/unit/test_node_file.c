@@ -52,7 +52,8 @@ static struct pms_node_file a_member(void)
     struct sockaddr_storage addr;
 
     memset(node.cluster.b, 7, sizeof(node.cluster.b));
-    memset(node.key, 9, sizeof(node.key));
+    node.realm.cluster = node.cluster;
+    memset(node.realm.key, 9, sizeof(node.realm.key));
     strcpy(node.name, "n1");
     assert_int_equal(pms_addr_parse("10.0.0.1", PMS_PORT_NODE, &node.addr), 0);
     assert_int_equal(pms_addr_parse("[fd00::2]:7471", PMS_PORT_NODE, &addr), 0);
@@ -89,11 +90,53 @@ static void test_node_file_when_saved_then_read_back_the_same_and_private(void *
     close(lock_fd);
     assert_true(back.member && back.witness && back.id == node.id);
     assert_memory_equal(&back.cluster, &node.cluster, sizeof(node.cluster));
-    assert_memory_equal(back.key, node.key, sizeof(node.key));
+    assert_memory_equal(&back.realm, &node.realm, sizeof(node.realm));
+    assert_int_equal(back.n_former, 0);
+    assert_false(back.superseded || back.recovering);
     assert_string_equal(back.name, "n1");
     assert_string_equal(pms_addr_format(&back.addr, text), "10.0.0.1:7470");
     assert_int_equal(back.n_peers, 1);
     assert_string_equal(pms_addr_format(&back.peers[0].addr, text), "[fd00::2]:7471");
+}
+
+static void test_node_file_when_recovered_then_former_realms_are_kept(void **state)
+{
+    struct pms_node_file node = a_member(), back;
+    struct pms_realm first = node.realm, next = {0};
+
+    (void)state;
+    for (unsigned i = 1; i <= PMS_NODE_FORMER_MAX + 1; i++) {
+        memset(next.key, (int)i, sizeof(next.key));
+        memset(next.cluster.b, (int)(100 + i), sizeof(next.cluster.b));
+        pms_node_file_realm_next(&node, &next);
+        if (i == 1)
+            assert_memory_equal(&node.former[0], &first, sizeof(first));
+    }
+    node.superseded = node.recovering = true;
+    assert_int_equal(pms_node_file_save(dir, &node), 0);
+    assert_int_equal(pms_node_dir_open(dir, &back, &lock_fd, why, sizeof(why)), 0);
+    close(lock_fd);
+    assert_memory_equal(&back.realm, &next, sizeof(next));
+    assert_memory_equal(&back.cluster, &node.cluster, sizeof(node.cluster)); // bricks and LUNs bear it
+    assert_int_equal(back.n_former, PMS_NODE_FORMER_MAX);
+    assert_memory_equal(back.former, node.former, sizeof(back.former));
+    assert_int_equal(back.former[0].key[0], 1); // the oldest was forgotten
+    assert_true(back.superseded && back.recovering);
+}
+
+static void test_node_file_when_of_before_recoveries_then_its_key_is_the_first_realm(void **state)
+{
+    struct pms_node_file back;
+
+    (void)state;
+    put("node.json", "{\"id\":\"1122334455667788\",\"cluster\":\"07070707070707070707070707070707\",\"key\":"
+                     "\"0909090909090909090909090909090909090909090909090909090909090909\",\"name\":\"n1\","
+                     "\"addr\":\"10.0.0.1:7470\",\"peers\":[]}");
+    assert_int_equal(pms_node_dir_open(dir, &back, &lock_fd, why, sizeof(why)), 0);
+    close(lock_fd);
+    assert_true(back.member);
+    assert_memory_equal(&back.realm.cluster, &back.cluster, sizeof(back.cluster));
+    assert_int_equal(back.realm.key[31], 9);
 }
 
 static void test_node_dir_when_foreign_then_refused_and_untouched(void **state)
@@ -222,6 +265,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_node_dir_when_empty_then_a_node_id_is_made_and_kept),
         TEST(test_node_file_when_saved_then_read_back_the_same_and_private),
+        TEST(test_node_file_when_recovered_then_former_realms_are_kept),
+        TEST(test_node_file_when_of_before_recoveries_then_its_key_is_the_first_realm),
         TEST(test_node_dir_when_foreign_then_refused_and_untouched),
         TEST(test_node_dir_when_used_by_another_then_busy),
         TEST(test_node_file_when_damaged_then_corrupt_and_kept),

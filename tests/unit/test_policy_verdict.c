@@ -71,7 +71,8 @@ static void test_verdict_when_there_is_no_quorum_then_that_before_all_else(void 
     says(f, &lone, PMS_VERDICT_NO_QUORUM,
          "no quorum: 1 of 4 nodes reach each other; nothing can be changed, and nobody new can log in; "
          "nothing is known of array v: its primary a does not answer",
-         "start node a again, or mend the network; 3 of 4 nodes are needed");
+         "start node a again, or mend the network (if it is gone for ever: pmsctl recover); 3 of 4 nodes are "
+         "needed");
 }
 
 static void test_verdict_when_there_is_no_quorum_then_arrays_are_as_their_primaries_say(void **state)
@@ -90,7 +91,8 @@ static void test_verdict_when_there_is_no_quorum_then_arrays_are_as_their_primar
     says(f, &v, PMS_VERDICT_NO_QUORUM,
          "no quorum: 2 of 4 nodes reach each other; nothing can be changed, and nobody new can log in; array "
          "v is still served; I/O of array u waits",
-         "start node c again, or mend the network; 3 of 4 nodes are needed");
+         "start node c again, or mend the network (if it is gone for ever: pmsctl recover); 3 of 4 nodes are "
+         "needed");
     a = f_info(f, "v");
     assert_int_equal(pms_policy_array_health(&a, &v), PMS_DEGRADED);
     a = f_info(f, "u");
@@ -99,7 +101,8 @@ static void test_verdict_when_there_is_no_quorum_then_arrays_are_as_their_primar
     says(f, &v, PMS_VERDICT_NO_QUORUM,
          "no quorum: 2 of 4 nodes reach each other; nothing can be changed, and nobody new can log in; array "
          "u (and 1 more) is still served",
-         "start node c again, or mend the network; 3 of 4 nodes are needed");
+         "start node c again, or mend the network (if it is gone for ever: pmsctl recover); 3 of 4 nodes are "
+         "needed");
     v.n_arrays = 0;
     assert_int_equal(pms_policy_array_health(&a, &v), PMS_UNKNOWN);
 }
@@ -164,7 +167,8 @@ static void test_verdict_when_two_data_nodes_lost_quorum_then_names_the_missing_
     v.quorum = false;
     says(f, &v, PMS_VERDICT_NO_QUORUM,
          "no quorum: 1 of 2 nodes reach each other; nothing can be changed, and nobody new can log in",
-         "start node b again, or mend the network; 2 of 2 nodes are needed; a witness would have kept it "
+         "start node b again, or mend the network (if it is gone for ever: pmsctl recover); 2 of 2 nodes are "
+         "needed; a witness would have kept it "
          "going");
 }
 
