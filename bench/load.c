@@ -22,6 +22,7 @@
 #define QD_MAX         256u
 #define IO_BYTES_MAX   (4u << 20)
 #define ANSWER_WAIT_NS 60000000000u
+#define REPEATS_MAX    10u
 
 enum op { OP_RANDREAD, OP_RANDWRITE, OP_READ, OP_WRITE, OP_COUNT };
 static const char *const op_names[OP_COUNT] = {"randread", "randwrite", "read", "write"};
@@ -44,6 +45,7 @@ struct side {
     uint64_t blocks; // within which I/O happens
     uint64_t next;   // sequential: the block to go on at
     uint64_t done, errors, busy_ns, cpu_ns, peak_kib;
+    unsigned repeats; // of slices in which the client's own library gave up
     struct bench_histogram latency;
 };
 
@@ -124,14 +126,17 @@ static int drain(struct run *r)
 
     while (r->flying > 0) {
         if (!bench_session_turn(r->side[r->now].session, 1000))
-            return lost(r->now, "the connection is lost");
+            return bench_session_own_fault(r->side[r->now].session) ? -EIO
+                                                                    : lost(r->now, "the connection is lost");
         if (pms_clock_boot_ns() > give_up)
             return lost(r->now, "no answer for 60 s");
     }
+    if (bench_session_own_fault(r->side[r->now].session))
+        return -EIO;
     return r->side[r->now].errors > 0 ? lost(r->now, "a command failed") : 0;
 }
 
-static int slice(struct run *r, int side, uint64_t ms)
+static int slice(struct run *r, int side)
 {
     struct side *s = &r->side[side];
     uint64_t begun, cpu, cpu_end;
@@ -140,7 +145,7 @@ static int slice(struct run *r, int side, uint64_t ms)
     if (bench_procs_cpu(&r->cfg.procs[side], &cpu) != 0)
         return lost(side, "a process is gone");
     begun = r->last_ns = pms_clock_boot_ns();
-    r->until_ns = begun + ms * 1000000;
+    r->until_ns = begun + r->cfg.slice_ms * 1000000;
     for (uint64_t i = 0; i < r->cfg.qd; i++)
         submit(r, &r->place[i]);
     if (drain(r) != 0)
@@ -156,18 +161,48 @@ static int slice(struct run *r, int side, uint64_t ms)
     return 0;
 }
 
+static int session_open(struct run *r, int side)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "iqn.2026-11.io.pms.bench:%s", side_names[side]);
+    return bench_session_open(&r->side[side].session, r->cfg.url[side], name);
+}
+
+/* A slice spoilt by the client's own fault never was: all of it is done again. */
+static int sure(struct run *r, int side, int (*part)(struct run *r, int side))
+{
+    struct side *s = &r->side[side], before = *s;
+
+    for (;;) {
+        int rc = part(r, side);
+
+        if (rc == 0 || !bench_session_own_fault(s->session) || before.repeats++ == REPEATS_MAX)
+            return rc;
+        bench_session_close(s->session);
+        r->flying = 0;
+        *s = before;
+        s->session = NULL;
+        rc = session_open(r, side);
+        if (rc != 0)
+            return rc;
+    }
+}
+
 static int measure(struct run *r)
 {
-    uint64_t slice_ms = r->cfg.slice_ms < r->cfg.ms ? r->cfg.slice_ms : r->cfg.ms;
-    uint64_t rounds = (r->cfg.ms + slice_ms - 1) / slice_ms;
+    uint64_t rounds;
 
+    if (r->cfg.slice_ms > r->cfg.ms)
+        r->cfg.slice_ms = r->cfg.ms;
+    rounds = (r->cfg.ms + r->cfg.slice_ms - 1) / r->cfg.slice_ms;
     for (int side = 0; side < SIDES; side++)
         if (bench_procs_peak_reset(&r->cfg.procs[side]) != 0)
             return lost(side, "a process is gone");
     for (uint64_t i = 0; i <= rounds; i++) {
         r->counted = i > 0;
         for (int side = 0; side < SIDES; side++)
-            if (slice(r, side, slice_ms) != 0)
+            if (sure(r, side, slice) != 0)
                 return -EIO;
     }
     for (int side = 0; side < SIDES; side++)
@@ -176,25 +211,33 @@ static int measure(struct run *r)
     return 0;
 }
 
+/* One batch of --fill. */
+static int batch(struct run *r, int side)
+{
+    struct side *s = &r->side[side];
+    uint64_t n = s->blocks / (r->cfg.bytes / bench_session_block_bytes(s->session));
+
+    r->now = side;
+    r->until_ns = pms_clock_boot_ns();
+    for (uint64_t k = 0; k < r->cfg.qd && s->next < n; k++)
+        submit(r, &r->place[k]);
+    return drain(r);
+}
+
 /* Writes all of both disks once: a block that was never written may cost more, or less, than any later one.
  */
 static int fill(struct run *r)
 {
     r->cfg.op = OP_WRITE;
-    for (r->now = 0; r->now < SIDES; r->now++) {
-        struct side *s = &r->side[r->now];
+    for (int side = 0; side < SIDES; side++) {
+        struct side *s = &r->side[side];
         uint64_t n = s->blocks / (r->cfg.bytes / bench_session_block_bytes(s->session));
 
-        r->until_ns = pms_clock_boot_ns();
-        for (uint64_t i = 0; i < n && s->errors == 0; i += r->cfg.qd) {
-            r->until_ns = pms_clock_boot_ns();
-            for (uint64_t k = 0; k < r->cfg.qd && i + k < n; k++)
-                submit(r, &r->place[k]);
-            if (drain(r) != 0)
+        while (s->next < n)
+            if (sure(r, side, batch) != 0)
                 return -EIO;
-        }
         if (!bench_session_sync(s->session))
-            return lost(r->now, "SYNCHRONIZE CACHE failed");
+            return lost(side, "SYNCHRONIZE CACHE failed");
     }
     return 0;
 }
@@ -223,7 +266,7 @@ static void report(const struct run *r)
         printf(" %s_rss_mib=%.0f", side_names[i], (double)s->peak_kib / 1024);
         printf(" %s_ops=%" PRIu64, side_names[i], s->done);
     }
-    printf(" errors=%" PRIu64 "\n", o->errors + k->errors);
+    printf(" repeats=%u errors=%" PRIu64 "\n", o->repeats + k->repeats, o->errors + k->errors);
 }
 
 // ---- Command line ----
@@ -351,11 +394,8 @@ static void config_parse(struct config *c, int argc, char **argv)
 static int side_open(struct run *r, int side)
 {
     struct side *s = &r->side[side];
-    char name[64];
-    int rc;
+    int rc = session_open(r, side);
 
-    snprintf(name, sizeof name, "iqn.2026-11.io.pms.bench:%s", side_names[side]);
-    rc = bench_session_open(&s->session, r->cfg.url[side], name);
     if (rc != 0)
         return rc;
     s->blocks = bench_session_blocks(s->session);

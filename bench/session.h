@@ -42,5 +42,7 @@ bool bench_session_sync(struct bench_session *s);
 // Waits at most timeout_ms for answers and delivers them. False: the connection is lost, and every
 // outstanding request was answered with ok false.
 bool bench_session_turn(struct bench_session *s, int timeout_ms);
+// Was the connection lost by a fault of libiscsi (see session.c) and not of the target? It is of no more use.
+bool bench_session_own_fault(const struct bench_session *s);
 
 #endif

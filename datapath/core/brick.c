@@ -26,6 +26,20 @@ uint32_t dp_bits_bytes(const struct pms_dp *dp)
     return (dp->brick.regions + 7) / 8;
 }
 
+uint32_t dp_bits_count(const struct pms_dp *dp, const uint8_t *bits)
+{
+    uint32_t bytes = dp_bits_bytes(dp), i = 0, n = 0;
+    uint64_t word;
+
+    for (; i + sizeof word <= bytes; i += sizeof word) {
+        memcpy(&word, bits + i, sizeof word);
+        n += (uint32_t)__builtin_popcountll(word);
+    }
+    for (; i < bytes; i++)
+        n += (uint32_t)__builtin_popcount(bits[i]);
+    return n;
+}
+
 int pms_dp_brick_format(uint8_t *area, const uint8_t cluster_uuid[16], const struct pms_dp_init *init,
                         uint64_t incarnation, bool all_dirty)
 {

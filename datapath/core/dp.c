@@ -225,12 +225,48 @@ void dp_stepdown(struct pms_dp *dp)
 }
 
 /* ---- progress and status ---- */
+/* All but dirty_regions, which costs a walk over the map: too much for each event of a large array. */
+static void status_fill(const struct pms_dp *dp, struct pms_dp_status *out)
+{
+    uint64_t left = 0, total = 0;
+
+    memset(out, 0, sizeof *out);
+    out->role = dp->role;
+    out->epoch = dp->conf.epoch;
+    out->floor = dp->brick.disk.floor;
+    out->served = dp->brick.disk.served;
+    out->incarnation = dp->brick.mem.incarnation;
+    out->serving = dp_is_primary(dp) && dp->epoch_active;
+    out->leased = out->serving && dp_primary_leased(dp);
+    out->brick_failed = dp->brick.failed;
+    for (uint8_t s = 0; s < PMS_SLOTS_MAX; s++) {
+        const struct sess *k = &dp->sess[s];
+
+        if (k->kind == SESS_SETTLE && k->left > out->settle_left)
+            out->settle_left = k->left;
+        if (k->kind != SESS_RESYNC)
+            continue;
+        out->resyncing |= BIT(s);
+        left += k->left;
+        total += k->total;
+    }
+    out->resync_total = total * dp->init.region_bytes;
+    out->resync_done = (total - left) * dp->init.region_bytes;
+    out->resync_sent = dp->resync_sent;
+    out->ops_held = dp->cops_queued;
+    out->ops_active = dp->cops_active;
+    out->writes = dp->counters_writes;
+    out->reads = dp->counters_reads;
+    out->flushes_disk = dp->counters_flushes;
+    out->takeovers = dp->counters_takeovers;
+}
+
 static void tell(struct pms_dp *dp)
 {
     struct pms_dp_status s;
     struct pms_dp_status *t = &dp->told;
 
-    pms_dp_status_get(dp, dp->now, &s);
+    status_fill(dp, &s);
     if (s.role == t->role && s.epoch == t->epoch && s.serving == t->serving && s.leased == t->leased &&
         s.brick_failed == t->brick_failed && s.resyncing == t->resyncing)
         return;
@@ -580,40 +616,9 @@ const struct pms_dp_conf *pms_dp_conf_get(const struct pms_dp *dp)
 
 void pms_dp_status_get(const struct pms_dp *dp, uint64_t now, struct pms_dp_status *out)
 {
-    uint64_t left = 0, total = 0;
-
     (void)now;
-    memset(out, 0, sizeof *out);
-    out->role = dp->role;
-    out->epoch = dp->conf.epoch;
-    out->floor = dp->brick.disk.floor;
-    out->served = dp->brick.disk.served;
-    out->incarnation = dp->brick.mem.incarnation;
-    out->serving = dp_is_primary(dp) && dp->epoch_active;
-    out->leased = out->serving && dp_primary_leased(dp);
-    out->brick_failed = dp->brick.failed;
-    for (uint8_t s = 0; s < PMS_SLOTS_MAX; s++) {
-        const struct sess *k = &dp->sess[s];
-
-        if (k->kind == SESS_SETTLE && k->left > out->settle_left)
-            out->settle_left = k->left;
-        if (k->kind != SESS_RESYNC)
-            continue;
-        out->resyncing |= BIT(s);
-        left += k->left;
-        total += k->total;
-    }
-    out->resync_total = total * dp->init.region_bytes;
-    out->resync_done = (total - left) * dp->init.region_bytes;
-    out->resync_sent = dp->resync_sent;
-    for (uint32_t i = 0; i < dp_bits_bytes(dp); i++)
-        out->dirty_regions += (uint32_t)__builtin_popcount(dp->brick.bits_mem[i]);
-    out->ops_held = dp->cops_queued;
-    out->ops_active = dp->cops_active;
-    out->writes = dp->counters_writes;
-    out->reads = dp->counters_reads;
-    out->flushes_disk = dp->counters_flushes;
-    out->takeovers = dp->counters_takeovers;
+    status_fill(dp, out);
+    out->dirty_regions = dp_bits_count(dp, dp->brick.bits_mem);
 }
 
 void pms_dp_check(const struct pms_dp *dp)

@@ -239,6 +239,7 @@ void dp_brick_written(struct pms_dp *dp);
 void dp_brick_flushed(struct pms_dp *dp);
 void dp_brick_fail(struct pms_dp *dp);
 uint32_t dp_bits_bytes(const struct pms_dp *dp);
+uint32_t dp_bits_count(const struct pms_dp *dp, const uint8_t *bits);
 
 /* replica.c */
 void dp_replica_init(struct pms_dp *dp, uint64_t now);

@@ -40,21 +40,12 @@ static void jobs_end(struct pms_dp *dp, uint8_t slot)
     }
 }
 
-static uint32_t count(const struct pms_dp *dp, const uint8_t *bits)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < dp_bits_bytes(dp); i++)
-        n += (uint32_t)__builtin_popcount(bits[i]);
-    return n;
-}
-
 void dp_repair_settle(struct pms_dp *dp, uint8_t slot, const uint8_t *bits)
 {
     struct sess *s = &dp->sess[slot];
 
     memcpy(s->need, bits, dp_bits_bytes(dp));
-    s->left = s->total = count(dp, bits);
+    s->left = s->total = dp_bits_count(dp, bits);
     s->kind = s->left > 0 ? SESS_SETTLE : SESS_NONE;
     s->cursor = 0;
     s->retry_at = 0;
@@ -93,7 +84,7 @@ void dp_repair_map_ack(struct pms_dp *dp, uint8_t slot, const struct pms_frame *
         bit_clear(s->need, r);
     s->kind = SESS_RESYNC;
     s->incarnation = f->arg2;
-    s->left = s->total = count(dp, s->need);
+    s->left = s->total = dp_bits_count(dp, s->need);
     s->cursor = 0;
     s->sent_bytes = 0;
     dp->next_hb = dp->now; /* its promise is needed before it can be admitted */

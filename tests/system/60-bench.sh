@@ -19,7 +19,7 @@ assert_eq "number of lines" "${#lines[@]}" 2
 
 n='[0-9]+' d='[0-9]+\.[0-9]+'
 side() { echo "$1_mb_s=$d $1_p50_us=$n $1_p99_us=$n $1_cpu_s_gib=$d $1_rss_mib=$n $1_ops=$n"; }
-shape="^bench: level=raid1 cache=off op=(randread qd=1|randwrite qd=32) bytes=4096 ours=$n stock=$n ratio=$d $(side ours) $(side stock) errors=0\$"
+shape="^bench: level=raid1 cache=off op=(randread qd=1|randwrite qd=32) bytes=4096 ours=$n stock=$n ratio=$d $(side ours) $(side stock) repeats=$n errors=0\$"
 for line in "${lines[@]}"; do
     [[ $line =~ $shape ]] || fail "not a line of results: $line"
 done
