@@ -63,6 +63,7 @@ struct pms_app {
     uint64_t command_seq;
 
     struct pms_members *members; // membership.c's
+    struct pms_links *links;     // links.c's
     struct pms_http *http;
 
     // Counters for /v1/metrics.

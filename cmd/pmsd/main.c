@@ -9,6 +9,7 @@
 #include "cmd/pmsd/task.h"
 #include "cmd/pmsd/member.h"
 #include "cmd/pmsd/membership.h"
+#include "cmd/pmsd/links.h"
 #include "cmd/pmsd/quit.h"
 #include "cmd/pmsd/upgrade.h"
 #include "cmd/version.h"
@@ -44,6 +45,7 @@ static void on_tick(uv_timer_t *timer)
         pms_members_tick(app->members);
         pms_upgrade_tick(app);
         pms_upgrade_next_tick(app);
+        pms_links_tick(app->links);
     }
     on_kick(&app->kick);
 }

@@ -15,6 +15,7 @@
 #include "cmd/pmsd/handover.h"
 #include "cmd/pmsd/task.h"
 #include "cmd/pmsd/join.h"
+#include "cmd/pmsd/links.h"
 #include "cmd/pmsd/membership.h"
 #include "cmd/pmsd/report.h"
 
@@ -246,6 +247,8 @@ static int net_start(struct pms_app *app, char *why, size_t why_len)
         rv = pms_rpc_serve(app->rpc, "member", pms_members_serve, app);
     if (rv == 0)
         rv = pms_rpc_serve(app->rpc, "handover", pms_handover_serve, app);
+    if (rv == 0)
+        rv = pms_rpc_serve(app->rpc, "pulse", pms_links_serve, app);
     return rv == 0 ? 0 : failed(why, why_len, rv, "the control channel cannot be opened");
 }
 
@@ -302,6 +305,7 @@ int pms_member_start(struct pms_app *app, bool bootstrap, char *why, size_t why_
     app->caught_up = false;
     app->member_since_ns = pms_clock_boot_ns();
     app->members = pms_members_create(app);
+    app->links = pms_links_create(app);
     if (!app->node.witness) {
         rv = pms_guard_open(app->loop, NULL, &app->guard);
         if (rv != 0)
@@ -327,6 +331,8 @@ static void stop_done(struct pms_app *app)
     app->state = NULL;
     pms_members_destroy(app->members);
     app->members = NULL;
+    pms_links_destroy(app->links);
+    app->links = NULL;
     app->phase = PMS_APP_IDLE;
     app->stopped = NULL;
     cb(app);

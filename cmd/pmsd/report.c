@@ -67,6 +67,12 @@ static json_t *array_report(const struct pms_local *a)
     pms_json_set_u64(obj, "epoch", a->dp.epoch);
     pms_json_set_bool(obj, "serving", pms_local_is_serving(a));
     pms_json_set_bool(obj, "leased", a->dp.leased);
+    if (a->dp.ailing == PMS_DP_AIL_DISK)
+        pms_json_set_str(obj, "ailing",
+                         "its disk does not answer; arrays are served by other nodes where there are any");
+    else if (a->dp.ailing == PMS_DP_AIL_LINKS)
+        pms_json_set_str(obj, "ailing",
+                         "other nodes hear each other well but this node badly: look at its network");
     // Events come only when something else changes too; progress here is at most 50 ms old.
     if (pms_loop_array_stats_get(a->app->data, a->info.id, &stats) == 0) {
         resync_put(obj, a, &stats.dp);

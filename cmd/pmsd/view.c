@@ -238,10 +238,14 @@ static void array_warnings(json_t *list, const struct pms_app *app, const struct
         const json_t *r = pms_gather_array(g, info->slots[i].node_id, info->id);
         const char *brick = pms_json_str(r, "brick_error_text", NULL);
         const char *target = pms_json_str(r, "target_error", NULL);
+        const char *ailing = pms_json_str(r, "ailing", NULL);
 
         if (brick != NULL)
             warn(list, "array %s: brick %s on node %s: %s", info->name, pms_json_str(r, "brick_path", "?"),
                  pms_view_node_name(app, info->slots[i].node_id), brick);
+        if (ailing != NULL)
+            warn(list, "array %s: node %s: %s", info->name, pms_view_node_name(app, info->slots[i].node_id),
+                 ailing);
         if (target != NULL)
             warn(list, "array %s: target or portal on node %s: %s", info->name,
                  pms_view_node_name(app, info->slots[i].node_id), target);

@@ -16,6 +16,7 @@ const struct pms_dp_timing pms_dp_timing_default = {
     .eject_dead = PMS_EJECT_DEAD_MS,
     .eject_slow = PMS_EJECT_SLOW_MS,
     .ask_wait = 50,
+    .aside_again = 60000,
     .clear_idle = 5000,
 };
 
@@ -97,6 +98,7 @@ uint64_t dp_dreq_new(struct pms_dp *dp, enum dreq_kind kind, void *ptr)
     }
     dp->dreqs[i].kind = kind;
     dp->dreqs[i].ptr = ptr;
+    dp->dreqs[i].started = dp->now;
     return (uint64_t)++dp->dreqs[i].generation << 32 | i;
 }
 
@@ -238,6 +240,7 @@ static void status_fill(const struct pms_dp *dp, struct pms_dp_status *out)
     out->incarnation = dp->brick.mem.incarnation;
     out->serving = dp_is_primary(dp) && dp->epoch_active;
     out->leased = out->serving && dp_primary_leased(dp);
+    out->ailing = dp_aside_ailing(dp);
     out->brick_failed = dp->brick.failed;
     for (uint8_t s = 0; s < PMS_SLOTS_MAX; s++) {
         const struct sess *k = &dp->sess[s];
@@ -268,7 +271,7 @@ static void tell(struct pms_dp *dp)
 
     status_fill(dp, &s);
     if (s.role == t->role && s.epoch == t->epoch && s.serving == t->serving && s.leased == t->leased &&
-        s.brick_failed == t->brick_failed && s.resyncing == t->resyncing)
+        s.brick_failed == t->brick_failed && s.ailing == t->ailing && s.resyncing == t->resyncing)
         return;
     *t = s;
     dp_act(dp, PMS_DP_ACT_STATUS);
@@ -362,6 +365,7 @@ void pms_dp_destroy(struct pms_dp *dp)
 void pms_dp_tick(struct pms_dp *dp, uint64_t now)
 {
     set_now(dp, now);
+    dp_aside_tick(dp);
     dp_leave_tick(dp);
     dp_cand_tick(dp);
     dp_primary_tick(dp);
@@ -394,6 +398,7 @@ static void new_epoch(struct pms_dp *dp, const struct pms_dp_conf *conf)
     bool mine = dp_cand_matches(dp, conf) && next;
 
     dp->conf = *conf;
+    dp_aside_epoch(dp);
     /* What is held here may have been sent again to whoever was primary meanwhile, and be outdated by now. */
     if (conf->primary != dp->self || !next) {
         dp_stepdown(dp);

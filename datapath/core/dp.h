@@ -38,8 +38,9 @@ struct pms_dp;
 
 struct pms_dp_timing { /* all in ms */
     uint32_t heartbeat, promise, lease, eject_dead, eject_slow;
-    uint32_t ask_wait;   /* how long a candidate waits for vetoes and promises of those that do not answer */
-    uint32_t clear_idle; /* a region unwritten for this long is cleared from the dirty maps */
+    uint32_t ask_wait;    /* how long a candidate waits for vetoes and promises of those that do not answer */
+    uint32_t aside_again; /* for its links a primary steps aside in vain, or hands over, once in this */
+    uint32_t clear_idle;  /* a region unwritten for this long is cleared from the dirty maps */
 };
 extern const struct pms_dp_timing pms_dp_timing_default;
 
@@ -121,6 +122,13 @@ struct pms_dp_action {
     };
 };
 
+/* What this node found wrong with itself. */
+enum pms_dp_ail {
+    PMS_DP_AIL_NONE,
+    PMS_DP_AIL_DISK,  /* a request of its own disk is unanswered for eject_slow */
+    PMS_DP_AIL_LINKS, /* primary, and others hear each other better than they hear it */
+};
+
 enum pms_dp_role { PMS_DP_REPLICA, PMS_DP_CANDIDATE, PMS_DP_SETTLING, PMS_DP_SERVING, PMS_DP_DRAINED };
 
 struct pms_dp_status {
@@ -129,6 +137,7 @@ struct pms_dp_status {
     bool
         serving; /* primary of the applied epoch and allowed to execute commands (settled regions at least) */
     bool leased; /* all promises that a read needs are held now */
+    enum pms_dp_ail ailing;
     bool brick_failed;                  /* an I/O error of the own brick; it takes part no more */
     uint8_t resyncing;                  /* mask of slots being resynced by this primary */
     uint64_t resync_done, resync_total; /* bytes of the regions to look at, over all slots being resynced */
@@ -185,6 +194,9 @@ int pms_dp_handover(struct pms_dp *dp, uint64_t now, uint8_t slot);
  * any more; it goes on acknowledging meanwhile. Done, as far as it can be, when the applied configuration names
  * this slot not at all or as the only one in sync. Cannot be taken back. */
 void pms_dp_leave(struct pms_dp *dp, uint64_t now);
+/* The driver compared this node's links with what others see. slots: those that third nodes hear well, whereas they
+ * hear this node badly: it must not blame them. Say it again at least each second while it is so, and 0 when not. */
+void pms_dp_doubt(struct pms_dp *dp, uint64_t now, uint8_t slots);
 
 /* ---- out ---- */
 bool pms_dp_action_next(struct pms_dp *dp, struct pms_dp_action *out);

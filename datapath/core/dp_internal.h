@@ -19,7 +19,8 @@ enum dreq_kind { DREQ_FREE, DREQ_META, DREQ_FLUSH, DREQ_ROP, DREQ_COP, DREQ_JOB 
 struct dreq {
     enum dreq_kind kind;
     uint32_t generation; /* a tag is generation << 32 | index: a late report of a reused place is caught */
-    void *ptr;           /* NULL: nobody waits any more */
+    uint64_t started;
+    void *ptr; /* NULL: nobody waits any more */
 };
 
 /* ---- brick.c: metadata, dirty marks, flushes ---- */
@@ -131,6 +132,14 @@ struct cand {
     uint64_t not_ready_since;
 };
 
+/* ---- aside.c ---- */
+struct aside {
+    bool hangs;    /* the own disk */
+    bool stepped;  /* aside, and nobody has taken over yet */
+    uint8_t doubt; /* slots, as the driver said last */
+    uint64_t doubt_at, doubt_since, again_at;
+};
+
 struct proposal {
     enum pms_dp_transition kind;
     uint64_t epoch, at;
@@ -158,13 +167,15 @@ struct pms_dp {
     struct replica rep;
     struct cand cand;
     struct proposal prop;
+    struct aside aside;
 
     /* leave.c */
     bool leaving;
     uint64_t next_goodbye;
 
     /* primary only */
-    bool starting;     /* floor and served are being made durable for conf.epoch */
+    bool starting; /* floor and served are being made durable for conf.epoch */
+    uint64_t starting_since;
     bool epoch_active; /* frames of conf.epoch may be sent (R2, R8) */
     uint8_t admitting; /* slots of an admit whose outcome is unknown (R3) */
     uint64_t admit_since;
@@ -280,6 +291,13 @@ uint64_t dp_primary_probe(struct pms_dp *dp);
 bool dp_primary_probed(const struct pms_dp *dp, uint64_t probe);
 
 int dp_primary_handover(struct pms_dp *dp, uint8_t slot);
+
+/* aside.c */
+void dp_aside_tick(struct pms_dp *dp);
+bool dp_aside_instead(struct pms_dp *dp,
+                      uint8_t eject);   /* of ejecting these slots; true: it is no primary any more */
+void dp_aside_epoch(struct pms_dp *dp); /* a newer one was applied */
+enum pms_dp_ail dp_aside_ailing(const struct pms_dp *dp);
 
 /* leave.c */
 void dp_leave_tick(struct pms_dp *dp);

@@ -110,6 +110,7 @@ void dp_primary_begin_epoch(struct pms_dp *dp)
 {
     dp->epoch_active = false;
     dp->starting = true;
+    dp->starting_since = dp->now;
     dp->brick.mem.served = dp->conf.epoch;
     dp_fence(dp, dp->conf.epoch);
 }
@@ -236,7 +237,8 @@ static uint8_t to_eject(const struct pms_dp *dp)
             mask |= BIT(s);
         if (oldest != 0 && dp->now >= oldest + slow && dp->now >= dp->smooth_since + slow)
             mask |= BIT(s);
-        if (copy != 0 && dp->now >= copy + slow && dp->now >= dp->smooth_since + slow)
+        /* A copy waits for the own disk too. */
+        if (copy != 0 && dp->now >= copy + slow && dp->now >= dp->smooth_since + slow && !dp->aside.hangs)
             mask |= BIT(s);
     }
     return mask;
@@ -273,6 +275,8 @@ static void want(struct pms_dp *dp)
                                           (dp->admitting & (uint8_t)~dp_repair_active(dp)) != 0);
 
     if (dp->starting || dp->conf.epoch == 0)
+        return;
+    if (dp_aside_instead(dp, eject & (uint8_t)~dp->eject_now))
         return;
     for (uint8_t s = 0; s < dp->conf.n_slots; s++)
         if (eject & BIT(s)) {

@@ -259,7 +259,9 @@ static uint8_t promise_verdict(struct pms_dp *dp, const struct pms_frame *f)
         return PMS_FRAME_STALE;
     if (is_foreign(dp, f))
         return PMS_FRAME_INCARNATION;
-    if (dp_is_primary(dp) && dp->conf.epoch + 1 == f->epoch && dp->role != PMS_DP_DRAINED)
+    /* One that has drained, or whose disk does not let it begin its epoch, is no living primary. */
+    if (dp_is_primary(dp) && dp->conf.epoch + 1 == f->epoch && dp->role != PMS_DP_DRAINED &&
+        !(dp->starting && dp->now >= dp->starting_since + MS(dp->init.timing.promise)))
         return PMS_FRAME_VETO;
     if (dp_replica_promised(dp, f->from_slot))
         return PMS_FRAME_VETO;
@@ -320,7 +322,8 @@ int dp_replica_frame(struct pms_dp *dp, uint64_t node, uint64_t conn, const stru
         dp_leave_goodbye(dp, f);
         return 0;
     }
-    if (b->failed) {
+    if (b->failed || (dp->aside.hangs && (f->type == PMS_FRAME_ASK || f->type == PMS_FRAME_PROMISE ||
+                                          f->type == PMS_FRAME_MAP))) {
         if (ack_of[f->type] != 0)
             dp_answer(dp, node, conn, f, ack_of[f->type], PMS_FRAME_IO_ERROR, NULL);
         return 0;

@@ -143,6 +143,14 @@ void pms_array_leave(struct pms_array *a)
     pms_array_run(a);
 }
 
+void pms_array_doubt(struct pms_array *a, uint8_t slots)
+{
+    if (a->state != PMS_ARRAY_OPEN)
+        return;
+    pms_dp_doubt(a->dp, pms_clock_boot_ns(), slots);
+    pms_array_run(a);
+}
+
 /* The dp hears of links only to nodes that its conf names. */
 static bool conf_names(const struct pms_array *a, uint64_t node)
 {

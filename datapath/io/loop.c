@@ -224,6 +224,8 @@ static void msg_array(struct pms_loop *loop, struct pms_msg *m)
             pms_loop_emit(loop, &ev);
     } else if (a != NULL && m->type == PMS_MSG_LEAVE) {
         pms_array_leave(a);
+    } else if (a != NULL && m->type == PMS_MSG_DOUBT) {
+        pms_array_doubt(a, m->slot);
     } else if (a != NULL) {
         pms_array_conf(a, &m->conf, m->flag);
     }
@@ -260,6 +262,7 @@ static void msg_take(struct pms_loop *loop, struct pms_msg *m)
     case PMS_MSG_ARRAY_CLOSE:
     case PMS_MSG_HANDOVER:
     case PMS_MSG_LEAVE:
+    case PMS_MSG_DOUBT:
     case PMS_MSG_CONF:
         msg_array(loop, m);
         break;

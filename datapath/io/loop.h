@@ -85,6 +85,8 @@ int pms_loop_conf(struct pms_loop *loop, uint64_t array, const struct pms_dp_con
 int pms_loop_handover(struct pms_loop *loop, uint64_t array, uint8_t slot);
 /* As pms_dp_leave; no event. */
 int pms_loop_leave(struct pms_loop *loop, uint64_t array);
+/* As pms_dp_doubt; no event. */
+int pms_loop_doubt(struct pms_loop *loop, uint64_t array, uint8_t slots);
 
 /* ---- links ---- */
 

@@ -108,6 +108,15 @@ int pms_loop_leave(struct pms_loop *loop, uint64_t array)
     return push(loop, msg_new(PMS_MSG_LEAVE, array, 0));
 }
 
+int pms_loop_doubt(struct pms_loop *loop, uint64_t array, uint8_t slots)
+{
+    struct pms_msg *m = msg_new(PMS_MSG_DOUBT, array, 0);
+
+    if (m != NULL)
+        m->slot = slots;
+    return push(loop, m);
+}
+
 int pms_loop_link_dialled(struct pms_loop *loop, uint64_t node, int fd_or_error, unsigned version)
 {
     struct pms_msg *m = msg_new(PMS_MSG_LINK_DIALLED, 0, node);

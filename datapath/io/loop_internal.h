@@ -25,6 +25,7 @@ enum pms_msg_type {
     PMS_MSG_CONF,
     PMS_MSG_HANDOVER,
     PMS_MSG_LEAVE,
+    PMS_MSG_DOUBT,
     PMS_MSG_LINK_DIALLED,
     PMS_MSG_LINK_ACCEPTED,
     PMS_MSG_RING_ATTACH,
@@ -42,8 +43,8 @@ struct pms_msg {
     struct pms_loop_brick *brick; /* heap, the receiver's */
     struct pms_dp_conf conf;
     uint64_t incarnation;
-    bool flag; /* live, all_dirty */
-    uint8_t slot;
+    bool flag;    /* live, all_dirty */
+    uint8_t slot; /* DOUBT: a mask of them */
 };
 
 /* ---- brick work on threads of its own ---- */
@@ -117,6 +118,7 @@ void pms_array_close(struct pms_array *a);
 void pms_array_conf(struct pms_array *a, const struct pms_dp_conf *conf, bool live);
 void pms_array_handover(struct pms_array *a, uint8_t slot);
 void pms_array_leave(struct pms_array *a);
+void pms_array_doubt(struct pms_array *a, uint8_t slots);
 void pms_array_link(struct pms_array *a, uint64_t node, bool up);
 bool pms_array_ready(const struct pms_array *a);
 int pms_array_frame(struct pms_array *a, uint64_t node, uint64_t conn, const struct pms_frame *f,

@@ -235,7 +235,7 @@ static void fail_request(struct sim *sim, struct disk_request *r)
     r->status = -EIO;
     if (r->type == PMS_DP_DISK_WRITE && !r->void_ && world_chance(&sim->world, 1, 2))
         land_write(d, r->offset, r->buf->data + r->buf_off, r->length);
-    if (r->type == PMS_DP_DISK_FLUSH && world_chance(&sim->world, 1, 2))
+    if (r->type == PMS_DP_DISK_FLUSH && (d->flush_fails || world_chance(&sim->world, 1, 2)))
         lose_unflushed(sim, d);
 }
 
@@ -250,8 +250,9 @@ static void on_request(struct sim *sim, struct sim_event *ev)
         return;
     }
     pms_list_del(&r->ev.link);
-    if (d->broken) {
+    if (d->broken || (d->flush_fails && r->type == PMS_DP_DISK_FLUSH && !r->orphan)) {
         fail_request(sim, r);
+        d->flush_fails = false;
     } else if (r->type == PMS_DP_DISK_WRITE && !r->void_) {
         if (pms_frame_sum(r->buf->data + r->buf_off, r->length) != r->sum)
             sim_violation(sim, "%s: the buffer of a disk write at %llu changed while in flight",
@@ -292,6 +293,7 @@ static uint64_t latency(struct sim *sim, struct disk *d, enum pms_dp_disk_type t
 void disk_submit(struct sim *sim, struct disk *d, const struct pms_dp_action *a)
 {
     struct disk_request *r = calloc(1, sizeof *r);
+    uint64_t sticks;
 
     PMS_CHECK(r != NULL);
     r->ev = (struct sim_event){.node = -1, .run = on_request, .drop = drop_request};
@@ -316,7 +318,10 @@ void disk_submit(struct sim *sim, struct disk *d, const struct pms_dp_action *a)
     if (r->type == PMS_DP_DISK_WRITE)
         r->sum = pms_frame_sum(r->buf->data + r->buf_off, r->length);
     pms_list_add_tail(&d->in_flight, &r->ev.link);
-    world_add(&sim->world, &r->ev, latency(sim, d, r->type));
+    sticks = r->type == PMS_DP_DISK_WRITE && r->offset >= PMS_BRICK_DATA_OFFSET ? d->write_sticks : 0;
+    if (sticks > 0)
+        d->write_sticks = 0;
+    world_add(&sim->world, &r->ev, latency(sim, d, r->type) + sticks);
 }
 
 void disk_abandon(struct sim *sim, struct disk *d)

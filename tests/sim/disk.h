@@ -24,6 +24,8 @@ struct disk {
     unsigned slow;             // factor on every latency
     uint64_t stalled_until;    // nothing completes before
     bool broken;               // every request fails
+    bool flush_fails;          // the next flush does, once, and what it should have made stable is lost
+    uint64_t write_sticks;     // the next write of data takes so much longer, alone
 };
 
 void disk_init(struct disk *d, struct node *node, uint64_t bytes);

@@ -109,7 +109,8 @@ static void stall_disk(struct sim *sim, struct node *n)
 
 static void repair_disk(struct sim *sim, struct node *n)
 {
-    if (n->slot < 0 || !n->disk.broken)
+    n->disk.flush_fails = false;
+    if (n->slot < 0 || !(n->disk.broken || n->disk_failed))
         return;
     story(sim, "%s has a repaired disk", n->name);
     n->disk.broken = false;
@@ -128,6 +129,22 @@ static void break_disk(struct sim *sim, struct node *n)
         return;
     story(sim, "%s has a disk that fails", n->name);
     n->disk.broken = true;
+    world_call(&sim->world, outage(sim), on_repair, (uint64_t)n->index);
+}
+
+static void stick_write(struct sim *sim, struct node *n)
+{
+    n->disk.write_sticks = world_range(&sim->world, 200, 6000) * SIM_MS;
+    story(sim, "%s has a disk whose next write hangs for %llu ms", n->name,
+          (unsigned long long)(n->disk.write_sticks / SIM_MS));
+}
+
+static void fail_flush(struct sim *sim, struct node *n)
+{
+    if (n->slot < 0 || n->disk.broken)
+        return;
+    story(sim, "%s has a disk whose next flush fails", n->name);
+    n->disk.flush_fails = true;
     world_call(&sim->world, outage(sim), on_repair, (uint64_t)n->index);
 }
 
@@ -292,6 +309,12 @@ static void inflict(struct sim *sim, enum fault_kind kind)
     case FAULT_STALLED_DISK:
         stall_disk(sim, n);
         break;
+    case FAULT_STUCK_WRITE:
+        stick_write(sim, n);
+        break;
+    case FAULT_FAILED_FLUSH:
+        fail_flush(sim, n);
+        break;
     case FAULT_BROKEN_DISK:
         break_disk(sim, n);
         break;
@@ -412,11 +435,11 @@ static void on_fault(struct sim *sim, uint64_t unused)
 void faults_init(struct sim *sim)
 {
     static const unsigned usual[FAULT_KINDS] = {
-        [FAULT_KILL] = 8,      [FAULT_POWER] = 8,        [FAULT_BLACKOUT] = 2,  [FAULT_PAUSE] = 6,
-        [FAULT_ISOLATE] = 8,   [FAULT_CUT] = 6,          [FAULT_ONE_WAY] = 6,   [FAULT_DEAF] = 4,
-        [FAULT_SLOW_DISK] = 4, [FAULT_STALLED_DISK] = 4, [FAULT_SLOW_LINK] = 5, [FAULT_HANDOVER] = 8,
-        [FAULT_REFRESH] = 3,   [FAULT_BROKEN_DISK] = 3,  [FAULT_NEW_DISK] = 4,  [FAULT_SPLIT] = 12,
-        [FAULT_STOP] = 5,
+        [FAULT_KILL] = 8,      [FAULT_POWER] = 8,        [FAULT_BLACKOUT] = 2,     [FAULT_PAUSE] = 6,
+        [FAULT_ISOLATE] = 8,   [FAULT_CUT] = 6,          [FAULT_ONE_WAY] = 6,      [FAULT_DEAF] = 4,
+        [FAULT_SLOW_DISK] = 4, [FAULT_STALLED_DISK] = 4, [FAULT_SLOW_LINK] = 5,    [FAULT_HANDOVER] = 8,
+        [FAULT_REFRESH] = 3,   [FAULT_BROKEN_DISK] = 3,  [FAULT_NEW_DISK] = 4,     [FAULT_SPLIT] = 12,
+        [FAULT_STOP] = 5,      [FAULT_STUCK_WRITE] = 5,  [FAULT_FAILED_FLUSH] = 3,
     };
     static const unsigned gaps_ms[] = {50, 80, 120, 200, 300, 500, 1000};
     struct faults *f = &sim->faults;
@@ -460,6 +483,7 @@ void faults_stop(struct sim *sim)
         struct node *n = &sim->nodes[i];
 
         n->disk.slow = 1;
+        n->disk.write_sticks = 0;
         if (n->disk.stalled_until > sim->world.now)
             n->disk.stalled_until = sim->world.now;
         node_resume(sim, n);

@@ -20,8 +20,10 @@ enum fault_kind {
     FAULT_DEAF,     // a host sends, but hears nobody; or the reverse
     FAULT_SLOW_DISK,
     FAULT_STALLED_DISK,
-    FAULT_BROKEN_DISK, // every request fails, until somebody repairs it and restarts the process
-    FAULT_NEW_DISK,    // a stale slot gets a blank disk
+    FAULT_STUCK_WRITE,  // one write hangs, all else goes on
+    FAULT_FAILED_FLUSH, // one flush fails, and what it should have made stable is lost
+    FAULT_BROKEN_DISK,  // every request fails, until somebody repairs it and restarts the process
+    FAULT_NEW_DISK,     // a stale slot gets a blank disk
     FAULT_SLOW_LINK,
     FAULT_HANDOVER, // an operator's wish
     FAULT_REFRESH,  // refreshes that nobody needs

@@ -55,6 +55,41 @@ bool net_connected(const struct sim *sim, int a, int b)
     return sim->net.cuts[a][b] == 0 && sim->net.cuts[b][a] == 0;
 }
 
+static bool is_bad(const struct sim *sim, int a, int b)
+{
+    return !net_connected(sim, a, b) || sim->net.slow[a][b] > 20 || sim->net.slow[b][a] > 20;
+}
+
+static bool is_well(const struct sim *sim, int a, int b)
+{
+    return sim->nodes[a].up && !sim->nodes[a].paused && sim->nodes[b].up && !sim->nodes[b].paused &&
+           !is_bad(sim, a, b);
+}
+
+uint8_t net_doubt(const struct sim *sim, const struct node *n)
+{
+    uint8_t mask = 0;
+
+    for (unsigned i = 0; i < sim->n_nodes; i++) {
+        const struct node *s = &sim->nodes[i];
+        int votes = 0;
+
+        for (unsigned k = 0; k < sim->n_nodes && s != n && s->slot >= 0; k++) {
+            int t = (int)k;
+
+            if (t == n->index || t == s->index || !net_connected(sim, t, n->index))
+                continue; // no news of it
+            if (!is_bad(sim, t, n->index))
+                votes--;
+            else if (is_well(sim, t, s->index))
+                votes++;
+        }
+        if (votes > 0)
+            mask |= (uint8_t)(1u << s->slot);
+    }
+    return mask;
+}
+
 static unsigned healed_both(const struct sim *sim, const struct conn *c)
 {
     return sim->net.healed[c->end[0]][c->end[1]] + sim->net.healed[c->end[1]][c->end[0]];

@@ -49,6 +49,8 @@ void net_send(struct sim *sim, struct node *n, const struct pms_dp_action *a);
 void net_reset(struct sim *sim, struct node *n, uint64_t peer_id);
 void net_cut(struct sim *sim, int from, int to);
 void net_heal(struct sim *sim, int from, int to);
+// Slots that others hear well, while they hear n badly: what pmsd makes of the nodes' pulses.
+uint8_t net_doubt(const struct sim *sim, const struct node *n);
 bool net_connected(const struct sim *sim, int a, int b); // no cut in either direction
 
 #endif

@@ -223,7 +223,16 @@ static void on_tick(struct sim *sim, struct sim_event *ev)
         free(ev);
         return;
     }
-    pms_dp_tick(n->dp, node_clock(sim, n));
+    if (sim->world.now >= n->doubt_at) {
+        uint8_t doubt = net_doubt(sim, n);
+
+        n->doubt_at = sim->world.now + 200 * SIM_MS;
+        if (sim->faults.active && world_below(&sim->world, 100) < sim->plan.wrong_doubts)
+            doubt = (uint8_t)world_below(&sim->world, 1u << sim->n_slots) & (uint8_t) ~(1u << n->slot);
+        pms_dp_doubt(n->dp, node_clock(sim, n), doubt);
+    } else {
+        pms_dp_tick(n->dp, node_clock(sim, n));
+    }
     act(sim, n);
     note_status(sim, n);
     world_add(&sim->world, ev, 5 * SIM_MS + world_below(&sim->world, 5 * SIM_MS));

@@ -13,7 +13,8 @@ struct attempt;
 
 struct node {
     int index;
-    int slot; // -1: none
+    int slot;          // -1: none
+    uint64_t doubt_at; // true time of its next verdict about links
     char name[8];
     uint64_t id;
     bool witness;

@@ -467,6 +467,8 @@ void raft_dp_init(const struct sim *sim, const struct node *n, struct pms_dp_ini
         .timing = pms_dp_timing_default,
     };
     out->timing.clear_idle = sim->plan.clear_idle_ms;
+    out->timing.eject_slow = sim->plan.eject_slow_ms;
+    out->timing.aside_again = sim->plan.aside_again_ms;
     for (int i = 7; i >= 0; i--)
         out->cluster = out->cluster << 8 | sim->cluster_uuid[i];
 }

@@ -26,7 +26,8 @@ struct plan {
     unsigned think_us, write_percent, sectors_max;
     unsigned abandons; // percent of unanswered writes that are never sent again: their initiator died
     unsigned move_ms;  // mean time until the hot spots move
-    unsigned clear_idle_ms;
+    unsigned clear_idle_ms, eject_slow_ms, aside_again_ms;
+    unsigned wrong_doubts; // percent of the verdicts about links that are drawn
     bool probe_reads;
     bool clocks_stop;     // while a node is stopped, as in a paused virtual machine
     unsigned duration_ms; // of the time with faults

@@ -74,11 +74,13 @@ cleanup() {
     for pid in "${jobs_started[@]}"; do
         kill -KILL "$pid" 2>/dev/null
     done
+    mountpoint -q "$work/fs" && fsfreeze -u "$work/fs" 2>/dev/null # a test's own file system, perhaps frozen
     [ ! -d "$work/mnt.qemu" ] || "$root/scripts/qemu-mount" umount "$work/mnt" --force >/dev/null 2>&1
     for p in "$prefix" "${prefix}x"; do
         [ ! -e "/run/pms-devcluster/$p" ] || "$root/scripts/devcluster" --prefix "$p" down
     done
     mountpoint -q "$work/ro" && umount "$work/ro"
+    mountpoint -q "$work/fs" && umount "$work/fs"
     rm -rf --one-file-system "$work"
     [ "$status" -ne 0 ] || say "passed"
     exit "$status"

@@ -107,9 +107,148 @@ static void test_goodbye_when_of_another_incarnation_then_ignored(void **state)
     tear_down(&w);
 }
 
+static struct pms_iobuf *begin_write(struct world *w, int slot, struct pms_dp_op *op, uint64_t offset,
+                                     int fill)
+{
+    struct pms_iobuf *b = pms_iobuf_create(512);
+
+    memset(b->data, fill, 512);
+    *op = (struct pms_dp_op){.type = PMS_DP_WRITE, .offset = offset, .length = 512, .buf = b};
+    pms_dp_submit(w->dp[slot], w->now, op);
+    settle_queue(w);
+    return b;
+}
+
+static void doubt(struct world *w, uint32_t ms, uint8_t slots)
+{
+    for (uint32_t i = 0; i < ms; i += 100) {
+        pms_dp_doubt(w->dp[0], w->now, slots);
+        run(w, 100);
+    }
+}
+
+static void test_primary_when_its_disk_hangs_then_steps_aside_and_the_old_write_never_wins(void **state)
+{
+    struct pms_dp_op op;
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    write_fill(&w, 0, 512, 512, 9); /* the region's mark is there: what hangs is the write itself */
+    w.hold_disk[0] = true;
+    struct pms_iobuf *b = begin_write(&w, 0, &op, 0, 1);
+    run(&w, 4500);
+    assert_true(status(&w, 0).serving);
+    assert_int_equal(w.dropped, 0);
+    run(&w, 1200);
+    assert_int_equal(w.dropped, 1);
+    assert_int_equal(status(&w, 0).ailing, PMS_DP_AIL_DISK);
+    assert_int_equal(w.conf.primary, 1);
+    assert_int_equal(w.conf.in_sync, 2);
+    write_fill(&w, 1, 0, 512, 2);
+    run(&w, 8000);
+    assert_int_equal(w.conf.in_sync, 2); /* not taken back while its old write may still land */
+    release_disk(&w, 0);                 /* now it does */
+    assert_int_equal(w.disk[0][PMS_BRICK_DATA_OFFSET], 1);
+    run(&w, 5000);
+    assert_int_equal(w.conf.in_sync, 3);
+    assert_int_equal(status(&w, 0).ailing, PMS_DP_AIL_NONE);
+    expect_fill(&w, 1, 0, 512, 2);
+    expect_equal_bricks(&w);
+    pms_iobuf_put(b);
+    tear_down(&w);
+}
+
+static void test_primary_when_its_disk_hangs_and_nobody_else_answers_then_waits(void **state)
+{
+    struct pms_dp_op op;
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    cut_off(&w, 1);
+    run(&w, 1500);
+    w.hold_disk[0] = true;
+    struct pms_iobuf *b = begin_write(&w, 0, &op, 0, 1);
+    run(&w, 10000);
+    assert_int_equal(w.dropped, 0);
+    release_disk(&w, 0);
+    run(&w, 100);
+    assert_int_equal(w.completed, 1);
+    pms_iobuf_put(b);
+    tear_down(&w);
+}
+
+static void test_primary_when_its_links_are_the_sick_ones_then_steps_aside_and_ejects_nobody(void **state)
+{
+    struct pms_dp_op op;
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    w.hold_disk[1] = true; /* as if a bad link held up what slot 1 is sent */
+    struct pms_iobuf *b = begin_write(&w, 0, &op, 0, 1);
+    doubt(&w, 4900, 0);
+    doubt(&w, 200, 2);
+    assert_int_equal(w.dropped, 1);
+    assert_int_equal(w.conf.in_sync, 3);
+    release_disk(&w, 1);
+    run(&w, 1000);
+    assert_int_equal(w.conf.primary, 1);
+    assert_true(status(&w, 1).serving);
+    assert_int_equal(w.conf.in_sync, 3); /* it had stepped down, and promised */
+    pms_iobuf_put(b);
+    tear_down(&w);
+}
+
+static void test_primary_when_wrongly_doubted_then_serves_again_and_ejects_the_next_time(void **state)
+{
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    cut_off(&w, 1);
+    doubt(&w, 1200, 2);
+    assert_false(status(&w, 0).serving);
+    doubt(&w, 2500, 2);
+    assert_false(status(&w, 0).serving);
+    doubt(&w, 1000, 2);
+    assert_true(status(&w, 0).serving);
+    assert_int_equal(w.conf.in_sync, 1);
+    join(&w, 1);
+    run(&w, 2000);
+    assert_int_equal(w.conf.in_sync, 3);
+    cut_off(&w, 1);
+    doubt(&w, 1200, 2);
+    assert_true(status(&w, 0).serving);
+    assert_int_equal(w.conf.in_sync, 1);
+    tear_down(&w);
+}
+
+static void test_primary_when_doubted_for_long_then_hands_over(void **state)
+{
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    doubt(&w, 4900, 2);
+    assert_int_equal(w.conf.primary, 0);
+    assert_int_equal(status(&w, 0).ailing, PMS_DP_AIL_LINKS);
+    doubt(&w, 300, 2);
+    assert_int_equal(w.conf.primary, 1);
+    assert_int_equal(w.conf.in_sync, 3);
+    assert_int_equal(w.dropped, 0);
+    tear_down(&w);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_primary_when_its_disk_hangs_then_steps_aside_and_the_old_write_never_wins),
+        cmocka_unit_test(test_primary_when_its_disk_hangs_and_nobody_else_answers_then_waits),
+        cmocka_unit_test(test_primary_when_its_links_are_the_sick_ones_then_steps_aside_and_ejects_nobody),
+        cmocka_unit_test(test_primary_when_wrongly_doubted_then_serves_again_and_ejects_the_next_time),
+        cmocka_unit_test(test_primary_when_doubted_for_long_then_hands_over),
         cmocka_unit_test(test_replica_when_it_leaves_then_ejected_at_once_and_nothing_is_resynced),
         cmocka_unit_test(test_replica_when_it_was_away_after_leaving_then_only_what_changed_travels),
         cmocka_unit_test(test_primary_when_it_leaves_then_handed_over_and_ejected_without_a_wait),
