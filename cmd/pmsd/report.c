@@ -42,6 +42,18 @@ static void resync_put(json_t *obj, const struct pms_local *a, const struct pms_
                          1);
 }
 
+static const char *target_error_text(int err)
+{
+    switch (err) {
+    case -ENODEV:
+        return "no interface of this node is in the portal's subnet";
+    case PMS_EVERSION:
+        return "bs_pms.so beside pmsd is of another version than pmsd: install both anew, from one build";
+    default:
+        return pms_err_text(err);
+    }
+}
+
 static json_t *array_report(const struct pms_local *a)
 {
     json_t *obj = json_object();
@@ -59,9 +71,7 @@ static json_t *array_report(const struct pms_local *a)
     }
     pms_json_set_str(obj, "target", a->at != NULL ? pms_at_state_name(a->at_state) : "none");
     if (a->at_err != 0)
-        pms_json_set_str(obj, "target_error",
-                         a->at_err == -ENODEV ? "no interface of this node is in the portal's subnet"
-                                              : pms_err_text(a->at_err));
+        pms_json_set_str(obj, "target_error", target_error_text(a->at_err));
     if (a->brick != PMS_BRICK_OPEN || !a->dp_known)
         return obj;
     pms_json_set_u64(obj, "epoch", a->dp.epoch);

@@ -91,7 +91,7 @@ static int memfd_check(struct pms_ring *ring)
     n = pread(ring->memfd, &hdr, sizeof(hdr), 0);
     if (n != (ssize_t)sizeof(hdr) || hdr.magic != RING_MAGIC)
         return PMS_EPROTO;
-    if (hdr.version != PMS_RING_VERSION)
+    if (!pms_versions_has(pms_ring_versions, hdr.version))
         return PMS_EVERSION;
     if (hdr.slots == 0 || hdr.slots > PMS_RING_SLOTS_MAX || (hdr.slots & (hdr.slots - 1)) ||
         hdr.arena_bytes == 0 || hdr.arena_bytes > PMS_RING_ARENA_MAX || hdr.arena_bytes % PMS_RING_PAGE ||

@@ -27,7 +27,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PMS_RING_VERSION       1
 #define PMS_RING_SLOTS_MAX     4096u
 #define PMS_RING_SLOTS_DEFAULT 1024u
 #define PMS_RING_ARENA_DEFAULT (64u << 20)

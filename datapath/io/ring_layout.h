@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/err.h"
+#include "base/version.h"
 #include "datapath/io/ring.h"
 
 #define RING_MAGIC 0x31474e4952534d50ull /* "PMSRING1" */

@@ -70,7 +70,7 @@ int pms_ring_create(uint64_t array_id, uint32_t slots, uint32_t arena_bytes, str
         pms_ring_destroy(ring);
         return rc;
     }
-    ring->hdr->version = PMS_RING_VERSION;
+    ring->hdr->version = pms_ring_versions.max;
     ring->hdr->slots = slots;
     ring->hdr->array_id = array_id;
     ring->hdr->arena_bytes = arena_bytes;

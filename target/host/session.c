@@ -22,6 +22,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "base/version.h"
 #include "target/plugin/proto.h"
 
 #define PACKETS_PER_EVENT 32
@@ -58,6 +59,7 @@ struct conn {
     unsigned imports; // answers awaited
     unsigned portals;
     unsigned serves;
+    unsigned version;        // agreed, once HELLO was received
     struct pms_list packets; // to be sent
     unsigned packets_count;
     struct pms_list logins;
@@ -156,6 +158,8 @@ static int conn_send(struct conn *c, const void *msg)
         return -ENOMEM;
     p->len = hdr->length;
     memcpy(&p->msg, msg, hdr->length);
+    if (hdr->type != PMS_PLUG_HELLO_OK)
+        p->msg.hdr.version = (uint16_t)c->version;
     pms_list_add_tail(&c->packets, &p->link);
     c->packets_count++;
     packets_flush(c);
@@ -165,15 +169,37 @@ static int conn_send(struct conn *c, const void *msg)
 
 // ---- Messages from the plugin ----
 
+// Picks the version. 0, or PMS_EVERSION: tgtd has to be started anew, with our own plugin.
+static int version_pick(struct conn *c, const struct pms_plug_hello *m)
+{
+    struct pms_versions own = pms_ring_versions, theirs = {(uint8_t)m->version_min, (uint8_t)m->version_max};
+    char own_text[PMS_VERSIONS_TEXT_SIZE], theirs_text[PMS_VERSIONS_TEXT_SIZE];
+
+    if (m->version_max > UINT8_MAX || !pms_versions_valid(theirs))
+        return PMS_EPROTO;
+    c->version = pms_versions_common(own, theirs);
+    if (c->version == own.max)
+        return 0;
+    pms_log(PMS_LOG_INFO, "array %s: the plugin in tgtd speaks version %s, this pmsd version %s: %s",
+            pms_log_hexid(c->server->conf.array_id), pms_versions_format(theirs, theirs_text),
+            pms_versions_format(own, own_text),
+            c->version != 0 ? "they use the highest common one" : "tgtd is started anew with pmsd's own");
+    return c->version != 0 ? 0 : PMS_EVERSION;
+}
+
 static int on_hello(struct conn *c, const struct pms_plug_hello *m, int *fds, unsigned fds_count)
 {
     struct pms_session_server *s = c->server;
     struct pms_session_fds out;
+    int err;
 
     if (c->hello || fds_count != HELLO_FDS)
         return PMS_EPROTO;
     if (m->array_id != s->conf.array_id)
         return PMS_EIDENTITY;
+    err = version_pick(c, m);
+    if (err)
+        return err;
     c->hello = true;
     out = (struct pms_session_fds){.memfd = fds[0],
                                    .sq_efd = fds[1],
@@ -355,7 +381,8 @@ static void on_conn_event(uv_poll_t *h, int status, int events)
             conn_lost(c, 0);
             return;
         }
-        if (n < 0 || !pms_plug_valid(&m, (size_t)n) || (fds_count > 0 && m.hdr.type != PMS_PLUG_HELLO))
+        if (n < 0 || !pms_plug_valid(&m, (size_t)n) || !pms_plug_fits(&m, c->version) ||
+            (fds_count > 0 && m.hdr.type != PMS_PLUG_HELLO))
             err = n < 0 && n != -EMSGSIZE ? (int)n : PMS_EPROTO;
         else
             err = message(c, &m, fds, fds_count);
@@ -494,6 +521,7 @@ int pms_session_hello_done(struct pms_session_server *s, int err)
     m.array_id = s->conf.array_id;
     m.size_bytes = s->conf.size_bytes;
     m.wce = s->conf.write_cache;
+    m.version = (uint16_t)c->version;
     memcpy(m.naa, s->conf.naa, sizeof(m.naa));
     snprintf(m.vendor, sizeof(m.vendor), "PMS");
     snprintf(m.product, sizeof(m.product), "ARRAY");

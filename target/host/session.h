@@ -58,7 +58,8 @@ struct pms_session_cbs {
     void (*on_import_done)(void *arg, int err);
     void (*on_portal_done)(void *arg, int err);
     void (*on_serve_done)(void *arg, bool on);
-    // The plugin's connection is gone (0) or was dropped (PMS_EPROTO: garbage, PMS_EIDENTITY: another array).
+    // The plugin's connection is gone (0) or was dropped (PMS_EPROTO: garbage, PMS_EIDENTITY: another array,
+    // PMS_EVERSION: a plugin that is not ours: another tgtd is needed).
     void (*on_lost)(void *arg, int err);
 };
 

@@ -12,6 +12,7 @@
  * dropped and all said anew.
  */
 #include "target/plugin/plugin.h"
+#include "base/version.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -82,6 +83,8 @@ static int hello_send(void)
     hello.outstanding = pms_ring_outstanding(plug.ring);
     snprintf(hello.build_id, sizeof(hello.build_id), "%s", plug.build_id);
     hello.arena_bytes = plug.arena_bytes;
+    hello.version_min = pms_ring_versions.min;
+    hello.version_max = pms_ring_versions.max;
     pms_ring_fds(plug.ring, &fds[0], &fds[1], &fds[2]);
     memset(&control, 0, sizeof(control));
     control.hdr.cmsg_level = SOL_SOCKET;
@@ -120,6 +123,7 @@ bool pms_link_send(void *msg)
 
     if (plug.link != PMS_LINK_UP)
         return false;
+    hdr->version = plug.hello.version;
     if (send(plug.sock, msg, hdr->length, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)hdr->length)
         return true;
     link_lost(errno == EAGAIN ? "it does not read its messages" : strerror(errno));
@@ -134,6 +138,10 @@ static int hello_accept(const struct pms_plug_hello_ok *ok)
     if (ok->status) {
         pms_plug_log("pmsd refuses: %s (%d)", ok->text, ok->status);
         return -EACCES;
+    }
+    if (!pms_versions_has(pms_ring_versions, ok->version)) {
+        pms_plug_log("pmsd speaks version %u, which this plugin does not", ok->version);
+        return -EPROTO;
     }
     if (ok->array_id != plug.array_id || ok->block_bytes != 1u << PMS_BLOCK_SHIFT || ok->size_bytes == 0 ||
         ok->size_bytes % ok->block_bytes || ok->io_bytes_max < PMS_RING_PAGE ||
@@ -256,7 +264,8 @@ static void on_readable(int fd, int events, void *data)
             link_lost(n == 0 ? "it closed the socket" : strerror(errno));
             return;
         }
-        if ((size_t)n > sizeof(msg) || !pms_plug_valid(&msg, (size_t)n)) {
+        if ((size_t)n > sizeof(msg) || !pms_plug_valid(&msg, (size_t)n) ||
+            !pms_plug_fits(&msg, plug.hello.version)) {
             link_lost("its message is garbled");
             return;
         }

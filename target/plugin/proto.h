@@ -33,9 +33,15 @@
 #include <string.h>
 
 #define PMS_PLUG_MAGIC            0x50534d50u /* "PMSP" */
-#define PMS_PLUG_VERSION          1
+#define PMS_PLUG_HELLO_VERSION    1           /* of HELLO and HELLO_OK, whose layout never changes */
 #define PMS_PLUG_RECONNECT_MS     100
 #define PMS_PLUG_HELLO_TIMEOUT_MS 5000 /* bs_open waits at most this long for HELLO_OK */
+
+/*
+ * Versions (pms_ring_versions): HELLO tells which the plugin speaks, HELLO_OK the highest that pmsd speaks too; all
+ * later messages are of that one. The ring is laid out in the plugin's newest; pmsd reads it if that is in its own
+ * range. What does not fit is refused, and pmsd starts tgtd anew with the plugin that belongs to it.
+ */
 
 /* Environment of tgtd, set by its supervisor. */
 #define PMS_PLUG_ENV_SOCK   "PMS_PLUGIN_SOCK"      /* socket path, used if the LUN's path argument is "-" */
@@ -90,7 +96,9 @@ struct pms_plug_hello {
         connects; /* 1 at first; more: the plugin lived on while pmsd died, sessions and portals are there */
     uint32_t sessions;    /* that tgtd has now */
     uint32_t outstanding; /* commands in the ring without a reaped answer */
-    char build_id[48];    /* of tgtd, hex */
+    uint16_t version_min, version_max;
+    uint32_t zero;
+    char build_id[48]; /* of tgtd, hex */
 };
 
 /* pmsd -> plugin. status 0: served as described; else refused for the reason in text, the plugin closes. */
@@ -106,7 +114,9 @@ struct pms_plug_hello_ok {
     uint64_t size_bytes;
     uint8_t wce;     /* 1: write cache on, shown in the caching mode page; not changeable by the initiator */
     uint8_t naa[16]; /* NAA-6 designator for VPD 83: naa[0] >> 4 == 6 */
-    uint8_t pad[7];
+    uint8_t pad[1];
+    uint16_t version; /* of all messages from here on */
+    uint8_t pad2[4];
     char vendor[12];  /* at most 8 characters, "PMS" */
     char product[20]; /* at most 16 */
     char revision[8]; /* at most 4 */
@@ -283,24 +293,28 @@ static inline size_t pms_plug_size(unsigned type)
     }
 }
 
-/* Zeroes the message and fills its header in. */
+/* Zeroes the message and fills its header in; who sends it puts the agreed version in. */
 static inline void pms_plug_init(void *msg, unsigned type)
 {
     struct pms_plug_hdr *hdr = msg;
 
     memset(msg, 0, pms_plug_size(type));
     hdr->magic = PMS_PLUG_MAGIC;
-    hdr->version = PMS_PLUG_VERSION;
+    hdr->version = PMS_PLUG_HELLO_VERSION;
     hdr->type = (uint16_t)type;
     hdr->length = (uint32_t)pms_plug_size(type);
 }
 
 #define PMS_PLUG_STR_OK(field) (memchr((field), 0, sizeof(field)) != NULL)
 
-/* Is what was received (len bytes) a whole message of this version with terminated strings? 1 yes, 0 no. */
+/* Is what was received (len bytes) a whole message with terminated strings? 1 yes, 0 no. Later messages than HELLO_OK
+ * must also be of the agreed version: pms_plug_fits. */
 static inline int pms_plug_valid(const union pms_plug_any *msg, size_t len)
 {
-    if (len < sizeof(msg->hdr) || msg->hdr.magic != PMS_PLUG_MAGIC || msg->hdr.version != PMS_PLUG_VERSION)
+    if (len < sizeof(msg->hdr) || msg->hdr.magic != PMS_PLUG_MAGIC)
+        return 0;
+    if ((msg->hdr.type == PMS_PLUG_HELLO || msg->hdr.type == PMS_PLUG_HELLO_OK) &&
+        msg->hdr.version != PMS_PLUG_HELLO_VERSION)
         return 0;
     if (pms_plug_size(msg->hdr.type) == 0 || msg->hdr.length != len || len != pms_plug_size(msg->hdr.type))
         return 0;
@@ -324,6 +338,12 @@ static inline int pms_plug_valid(const union pms_plug_any *msg, size_t len)
     default:
         return 1;
     }
+}
+
+static inline int pms_plug_fits(const union pms_plug_any *msg, unsigned version)
+{
+    return msg->hdr.type == PMS_PLUG_HELLO || msg->hdr.type == PMS_PLUG_HELLO_OK ||
+           (version != 0 && msg->hdr.version == version);
 }
 
 #endif

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Nodes that are too far apart: the witness runs a version that speaks nothing of what n1 does, but something of what n2
-# does. Both ends say so, once; it costs nothing else; and such a node cannot join.
+# does. Both ends say so, once; it costs nothing else; and such a node cannot join. And a plugin older than its pmsd.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -21,11 +21,17 @@ witness_restart() { # BUILD
 pmsd_is_down() { ! grep -q "^n3: pmsd [0-9]" <<<"$(dc status 2>&1)"; }
 said() { grep -c -e 'they cannot talk' "$dir/n$1/pmsd.log"; }
 
-export PMS_BUILD_2=$build/next1
+# As after an upgrade under a running tgtd: n2's pmsd is a version ahead of its plugin.
+mkdir "$work/mixed" && cp "$build/next1/pmsd" "$build"/{bs_pms.so,pms_redirect.so,tgtd} "$work/mixed" || fail "no mixed build"
+export PMS_BUILD_2=$work/mixed
 cluster_up 2 1
 array_make disk 64M
-verify_start disk --zeroed --seconds 6 --qd 4
+verify_start disk --zeroed --seconds 8 --qd 4
 verify_wait_working
+ctl 1 array handover disk --to n2 || fail "the array cannot be handed over"
+wait_takeover disk 1 10
+grep -q 'the plugin in tgtd speaks version 1, this pmsd version 1 to 2: they use the highest common one' "$dir/n2/pmsd.log" ||
+    fail "n2 and its plugin did not agree on version 1"
 
 say "the witness speaks version 2 only"
 witness_restart "$build/next2"

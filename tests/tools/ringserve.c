@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/version.h"
 #include "datapath/io/ring.h"
 #include "target/plugin/proto.h"
 
@@ -81,6 +82,8 @@ static void send_msg(void *msg)
 {
     struct pms_plug_hdr *hdr = msg;
 
+    if (hdr->type != PMS_PLUG_HELLO_OK)
+        hdr->version = pms_ring_versions.max;
     if (send(client, msg, hdr->length, MSG_NOSIGNAL) != (ssize_t)hdr->length)
         fprintf(stderr, "ringserve: send: %s\n", strerror(errno));
 }
@@ -207,6 +210,7 @@ static void welcome(void)
     unsigned i;
 
     pms_plug_init(&ok, PMS_PLUG_HELLO_OK);
+    ok.version = pms_ring_versions.max;
     ok.block_bytes = 512;
     ok.phys_bytes = 4096;
     ok.io_bytes_max = PMS_RING_IO_MAX;
@@ -314,7 +318,7 @@ static void on_client(void)
     for (c = CMSG_FIRSTHDR(&mh); c; c = CMSG_NXTHDR(&mh, c))
         if (c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(fds)))
             memcpy(fds, CMSG_DATA(c), sizeof(fds));
-    if (!pms_plug_valid(&msg, (size_t)n)) {
+    if (!pms_plug_valid(&msg, (size_t)n) || !pms_plug_fits(&msg, pms_ring_versions.max)) {
         printf("garbled message of %zd bytes\n", n);
         return;
     }

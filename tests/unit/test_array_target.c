@@ -591,6 +591,37 @@ static void test_target_when_tgtd_is_deaf_then_replaced(void **state)
     pmsd_close(&d);
 }
 
+// tgtd with a plugin of another version, as after an upgrade of pmsd: it is started anew, by and by with our own.
+static void test_target_when_plugin_is_of_another_version_then_replaced_by_our_own(void **state)
+{
+    const char *own = paths.plugin_dir;
+    struct pmsd d;
+    char dir[600];
+    pid_t client;
+    uint32_t gap_ms;
+    int ready;
+
+    (void)state;
+    NEED_TGTD();
+    snprintf(dir, sizeof(dir), "%s/next2", own);
+    if (access(dir, R_OK) != 0)
+        skip();
+    pmsd_open(&d);
+    paths.plugin_dir = dir;
+    pms_at_activate(d.at);
+    for (int i = 0; i < 500 && pms_at_restarts(d.at) < 2; i++)
+        run_for(&d, 10);
+    paths.plugin_dir = own;
+    assert_true(pms_at_restarts(d.at) >= 2);
+    assert_int_equal(d.states[PMS_AT_SERVING], 0);
+    assert_int_equal(d.attaches, 0); // nobody touched its ring
+    run_until(&d, &d.states[PMS_AT_SERVING], 1, 10000);
+    client = client_start(URL, &ready);
+    client_await_ready(&d, ready);
+    assert_int_equal(client_stop(&d, client, ready, &gap_ms) % 20, 10);
+    pmsd_close(&d);
+}
+
 static void test_target_when_deactivated_at_any_moment_then_all_is_gone(void **state)
 {
     struct pmsd d;
@@ -810,6 +841,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_target_when_portal_is_ipv6_then_serves),
         cmocka_unit_test(test_target_when_tgtd_dies_often_then_nobody_is_refused),
         cmocka_unit_test(test_target_when_tgtd_is_deaf_then_replaced),
+        cmocka_unit_test(test_target_when_plugin_is_of_another_version_then_replaced_by_our_own),
         cmocka_unit_test(test_target_when_deactivated_at_any_moment_then_all_is_gone),
         cmocka_unit_test(test_target_when_it_may_not_serve_then_address_waits),
         cmocka_unit_test(test_target_when_held_then_only_the_address_goes),

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "base/err.h"
+#include "base/version.h"
 #include "datapath/io/ring.h"
 
 #define SLOTS 16u
@@ -497,6 +498,32 @@ static void test_attach_when_descriptors_are_wrong_then_refused_and_left_open(vo
     pms_ring_destroy(plugin);
 }
 
+static void test_attach_when_ring_is_of_an_unknown_version_then_version_error(void **state)
+{
+    static const uint32_t unknown[] = {0, 2, 0xffffffff};
+    struct pms_ring *plugin, *ring = NULL;
+    uint32_t *version;
+    uint8_t *base;
+    int m, s, c;
+
+    (void)state;
+    assert_int_equal(pms_ring_create(1, SLOTS, ARENA, &plugin), 0);
+    pms_ring_fds(plugin, &m, &s, &c);
+    base = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, m, 0);
+    assert_true(base != MAP_FAILED);
+    version = (uint32_t *)(base + 8); /* after the magic */
+    assert_int_equal(*version, pms_ring_versions.max);
+    for (unsigned i = 0; i < 3; i++) {
+        *version = unknown[i] == 2 ? pms_ring_versions.max + 1u : unknown[i];
+        assert_int_equal(pms_ring_attach(m, s, c, SIZE, &ring), PMS_EVERSION);
+    }
+    *version = pms_ring_versions.min;
+    assert_int_equal(pms_ring_attach(dup(m), dup(s), dup(c), SIZE, &ring), 0);
+    pms_ring_detach(ring);
+    munmap(base, 4096);
+    pms_ring_destroy(plugin);
+}
+
 static void test_reap_when_pmsd_writes_nonsense_then_plugin_ignores_it(void **state)
 {
     struct pair p = pair_make();
@@ -604,6 +631,7 @@ int main(void)
         cmocka_unit_test(test_poll_when_tail_jumps_then_ring_is_broken),
         cmocka_unit_test(test_poll_when_shared_memory_is_noise_then_commands_stay_in_bounds),
         cmocka_unit_test(test_attach_when_descriptors_are_wrong_then_refused_and_left_open),
+        cmocka_unit_test(test_attach_when_ring_is_of_an_unknown_version_then_version_error),
         cmocka_unit_test(test_reap_when_pmsd_writes_nonsense_then_plugin_ignores_it),
         cmocka_unit_test(test_ring_when_two_threads_storm_then_every_command_is_answered_once),
     };

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 #include "base/err.h"
 #include "base/util.h"
+#include "base/version.h"
 #include "target/host/session.h"
 #include "target/plugin/proto.h"
 
@@ -182,12 +183,16 @@ static void plugin_send_raw(struct rig *r, const void *data, size_t len, int cou
     turn(r);
 }
 
-static void plugin_send(struct rig *r, const void *msg, int count)
+static void plugin_send(struct rig *r, void *msg, int count)
 {
+    struct pms_plug_hdr *hdr = msg;
+
+    if (hdr->type != PMS_PLUG_HELLO)
+        hdr->version = pms_ring_versions.max;
     plugin_send_raw(r, msg, ((const struct pms_plug_hdr *)msg)->length, count);
 }
 
-static void plugin_hello(struct rig *r, uint64_t array, int count)
+static void plugin_hello_speaking(struct rig *r, uint64_t array, int count, unsigned min, unsigned max)
 {
     struct pms_plug_hello m;
 
@@ -196,7 +201,14 @@ static void plugin_hello(struct rig *r, uint64_t array, int count)
     m.ring_slots = 64;
     m.arena_bytes = 1 << 20;
     m.connects = 1;
+    m.version_min = (uint16_t)min;
+    m.version_max = (uint16_t)max;
     plugin_send(r, &m, count);
+}
+
+static void plugin_hello(struct rig *r, uint64_t array, int count)
+{
+    plugin_hello_speaking(r, array, count, pms_ring_versions.min, pms_ring_versions.max);
 }
 
 // The next message from pmsd, which must be of that type.
@@ -208,7 +220,7 @@ static union pms_plug_any plugin_receive(struct rig *r, unsigned type)
     turn(r);
     n = recv(r->plugin, &m, sizeof(m), 0);
     assert_true(n > 0);
-    assert_true(pms_plug_valid(&m, (size_t)n));
+    assert_true(pms_plug_valid(&m, (size_t)n) && pms_plug_fits(&m, pms_ring_versions.max));
     assert_int_equal(m.hdr.type, type);
     return m;
 }
@@ -478,6 +490,56 @@ static void test_session_when_answers_come_unasked_then_dropped(void **state)
     }
 }
 
+static void test_session_when_plugin_speaks_more_then_the_highest_common_version(void **state)
+{
+    struct rig *r = *state;
+
+    plugin_hello_speaking(r, ARRAY, 3, pms_ring_versions.min, 255);
+    assert_int_equal(r->hellos, 1);
+    assert_int_equal(pms_session_hello_done(r->server, 0), 0);
+    assert_int_equal(plugin_receive(r, PMS_PLUG_HELLO_OK).hello_ok.version, pms_ring_versions.max);
+    assert_int_equal(pms_session_serve(r->server, true), 0);
+    assert_int_equal(plugin_receive(r, PMS_PLUG_SERVE).hdr.version, pms_ring_versions.max);
+}
+
+// on_lost with this makes the array's target start tgtd anew.
+static void test_session_when_no_version_is_common_then_lost_for_that(void **state)
+{
+    struct rig *r = *state;
+
+    plugin_hello_speaking(r, ARRAY, 3, pms_ring_versions.max + 1u, pms_ring_versions.max + 3u);
+    assert_int_equal(r->hellos, 0);
+    assert_dropped(r, PMS_EVERSION);
+}
+
+static void test_session_when_range_is_nonsense_then_dropped(void **state)
+{
+    static const unsigned cases[][2] = {{0, 0}, {0, 1}, {2, 1}, {1, 256}, {1, 65535}, {257, 257}};
+    struct rig *r = *state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        close(r->plugin);
+        turn(r);
+        plugin_connect(r);
+        r->losts = r->hellos = 0;
+        plugin_hello_speaking(r, ARRAY, 3, cases[i][0], cases[i][1]);
+        assert_int_equal(r->hellos, 0);
+        assert_dropped(r, PMS_EPROTO);
+    }
+}
+
+static void test_session_when_a_message_is_of_another_version_then_dropped(void **state)
+{
+    struct pms_plug_login_req m = login_req(1);
+    struct rig *r = *state;
+
+    plugin_greet(r);
+    m.hdr.version = pms_ring_versions.max + 1;
+    plugin_send_raw(r, &m, sizeof(m), 0);
+    assert_int_equal(r->logins, 0);
+    assert_dropped(r, PMS_EPROTO);
+}
+
 static void test_session_when_strings_are_bad_then_dropped(void **state)
 {
     struct rig *r = *state;
@@ -544,7 +606,7 @@ static void test_session_when_noise_comes_then_dropped_and_alive(void **state)
         if (round % 3 != 0) {
             unsigned type = (unsigned)rand_r(&seed) % PMS_PLUG_TYPE_MAX;
 
-            m.hdr = (struct pms_plug_hdr){PMS_PLUG_MAGIC, PMS_PLUG_VERSION, (uint16_t)type,
+            m.hdr = (struct pms_plug_hdr){PMS_PLUG_MAGIC, pms_ring_versions.max, (uint16_t)type,
                                           (uint32_t)pms_plug_size(type), 0};
             if (round % 3 == 1 && pms_plug_size(type) > 0)
                 len = pms_plug_size(type);
@@ -634,6 +696,10 @@ int main(void)
         TEST(test_session_when_hello_comes_twice_then_dropped),
         TEST(test_session_when_login_before_hello_then_dropped),
         TEST(test_session_when_answers_come_unasked_then_dropped),
+        TEST(test_session_when_plugin_speaks_more_then_the_highest_common_version),
+        TEST(test_session_when_no_version_is_common_then_lost_for_that),
+        TEST(test_session_when_range_is_nonsense_then_dropped),
+        TEST(test_session_when_a_message_is_of_another_version_then_dropped),
         TEST(test_session_when_strings_are_bad_then_dropped),
         TEST(test_session_when_noise_comes_then_dropped_and_alive),
         cmocka_unit_test(test_session_rec_when_to_json_and_back_then_equal),
