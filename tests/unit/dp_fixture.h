@@ -38,7 +38,8 @@ struct world {
     bool hold_disk[SLOTS]; /* requests are kept in held instead */
     struct pms_dp_action held[SLOTS][64];
     int n_held[SLOTS];
-    int answers[PMS_FRAME_TYPE_END]; /* frames sent, by type */
+    uint32_t data_writes[SLOTS], meta_writes[SLOTS], flushes[SLOTS]; /* asked of the disk */
+    int answers[PMS_FRAME_TYPE_END];                                 /* frames sent, by type */
     struct pms_dp_conf conf;
     struct msg queue[QUEUE_MAX];
     int n;
@@ -118,6 +119,16 @@ static inline void on_disk(struct world *w, int slot, const struct pms_dp_action
     pms_dp_disk_done(w->dp[slot], w->now, a->disk.tag, w->fail_disk[slot] ? -5 : 0);
 }
 
+static inline void count_disk(struct world *w, int slot, const struct pms_dp_action *a)
+{
+    if (a->disk.type == PMS_DP_DISK_FLUSH)
+        w->flushes[slot]++;
+    else if (a->disk.type == PMS_DP_DISK_WRITE && a->disk.offset < PMS_BRICK_DATA_OFFSET)
+        w->meta_writes[slot]++;
+    else if (a->disk.type == PMS_DP_DISK_WRITE)
+        w->data_writes[slot]++;
+}
+
 /* The disk goes on: what it was asked meanwhile is done, in order. */
 static inline void release_disk(struct world *w, int slot)
 {
@@ -163,6 +174,7 @@ static inline bool act(struct world *w, int slot)
         return false;
     switch (a.type) {
     case PMS_DP_ACT_DISK:
+        count_disk(w, slot, &a);
         if (w->hold_disk[slot])
             w->held[slot][w->n_held[slot]++] = a;
         else
