@@ -93,6 +93,8 @@ tools := $(patsubst tests/tools/%.c,$(OUT)/tests/tools/%,$(src_tools))
 # For the test guest: static, so without sanitizers.
 guestio := $(if $(SAN),,$(OUT)/tests/guest/guestio)
 fuzzers := $(patsubst tests/fuzz/%.c,$(OUT)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+# tgtd gets one library preloaded, the redirecting one: where copies are watched it is in there too.
+preloads := $(if $(SAN),,$(OUT)/tests/copies.so $(OUT)/tests/copies_redirect.so)
 bench_load := $(if $(src_bench),$(OUT)/bench/load)
 units := $(patsubst tests/unit/%.c,$(OUT)/tests/unit/%,$(src_unit))
 
@@ -200,6 +202,12 @@ $(OUT)/tests/unit/test_state_next: $(patsubst %.c,$(OBJ)/next1/%.o,$(filter-out 
 $(fuzzers): $(OUT)/tests/fuzz/%: $(OBJ)/tests/fuzz/%.o $(LIBS)
 	$(call link,$(LDLIBS))
 
+$(OUT)/tests/copies.so: $(OBJ)/pic/tests/preload/copies.o
+	$(call link,-shared -ldl)
+
+$(OUT)/tests/copies_redirect.so: $(OBJ)/pic/tests/preload/copies.o $(call objs_pic,$(src_redirect))
+	$(call link,-shared -ldl)
+
 # What the tools and the load generator are made of, for the unit tests of it.
 $(OUT)/tests/libtools.a: $(call objs,$(src_tools_lib) $(filter bench/meter.c,$(src_bench)))
 
@@ -224,6 +232,9 @@ $(OBJ)/pic/%.o: %.c Makefile build/tgt-src.fetched
 	$(call compile,$(tgt_flags))
 
 $(OBJ)/pic/target/plugin/pms_redirect.o: target/plugin/pms_redirect.c Makefile
+	$(call compile,-fPIC)
+
+$(OBJ)/pic/tests/preload/copies.o: tests/preload/copies.c Makefile
 	$(call compile,-fPIC)
 
 # The source of the installed tgt: headers for the plugin.
