@@ -47,7 +47,7 @@ struct pms_ctl_command {
 
 // Every group's table ends with an entry without a group. A group that is one command has a verb "".
 extern const struct pms_ctl_command pms_ctl_cluster[], pms_ctl_tokens[], pms_ctl_nodes[], pms_ctl_arrays[],
-    pms_ctl_sessions[], pms_ctl_recover[];
+    pms_ctl_sessions[], pms_ctl_settings[], pms_ctl_recover[];
 
 // token create, which is cluster token too.
 int pms_ctl_token_create(struct pms_ctl *ctl, const struct pms_ctl_command *command,

@@ -8,7 +8,8 @@
 #include <string.h>
 
 static const struct pms_ctl_command *const groups[] = {pms_ctl_cluster, pms_ctl_tokens,   pms_ctl_nodes,
-                                                       pms_ctl_arrays,  pms_ctl_sessions, pms_ctl_recover};
+                                                       pms_ctl_arrays,  pms_ctl_sessions, pms_ctl_settings,
+                                                       pms_ctl_recover};
 
 #define GROUPS (sizeof(groups) / sizeof(groups[0]))
 

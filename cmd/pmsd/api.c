@@ -10,6 +10,7 @@
 #include "cmd/pmsd/join.h"
 #include "cmd/pmsd/metrics.h"
 #include "cmd/pmsd/route.h"
+#include "cmd/pmsd/settings.h"
 #include "cmd/pmsd/token.h"
 #include "cmd/pmsd/upgrade.h"
 #include "cmd/pmsd/view.h"
@@ -53,6 +54,11 @@ static void sessions_gathered(void *data, struct pms_gather *g)
 static void tokens_gathered(void *data, struct pms_gather *g)
 {
     body_answer(data, g, "tokens", pms_tokens_view(pms_req_app(data), (uint64_t)time(NULL)));
+}
+
+static void settings_gathered(void *data, struct pms_gather *g)
+{
+    body_answer(data, g, "settings", pms_settings_view(pms_req_app(data)));
 }
 
 static void array_gathered(void *data, struct pms_gather *g)
@@ -117,6 +123,11 @@ static void get_tokens(struct pms_req *req)
     look(req, tokens_gathered);
 }
 
+static void get_settings(struct pms_req *req)
+{
+    look(req, settings_gathered);
+}
+
 static void get_sessions(struct pms_req *req)
 {
     look(req, sessions_gathered);
@@ -169,6 +180,8 @@ static const struct pms_route routes[] = {
     {"POST", "/v1/arrays/*/handover", pms_handover_route, true},
     {"POST", "/v1/arrays/*/replace", pms_replace_route, true},
     {"POST", "/v1/arrays/*/recover", pms_array_recover_route, true},
+    {"GET", "/v1/settings", get_settings, true},
+    {"POST", "/v1/settings", pms_settings_set_route, true},
     {"GET", "/v1/sessions", get_sessions, true},
     {"GET", "/v1/metrics", get_metrics, false},
 };

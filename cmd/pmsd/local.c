@@ -114,6 +114,7 @@ static void brick_describe(const struct pms_local *a, struct pms_loop_brick *b)
     b->init.timing = pms_dp_timing_default;
     b->init.timing.heartbeat = (uint32_t)pms_state_setting(st, PMS_SET_HEARTBEAT_MS);
     b->init.timing.promise = (uint32_t)pms_state_setting(st, PMS_SET_PROMISE_MS);
+    b->init.timing.quiet = (uint32_t)pms_state_promise_ms_longest(st);
     b->init.timing.lease = (uint32_t)pms_state_setting(st, PMS_SET_LEASE_MS);
     b->init.timing.eject_dead = (uint32_t)pms_state_setting(st, PMS_SET_EJECT_DEAD_MS);
     b->init.timing.eject_slow = (uint32_t)pms_state_setting(st, PMS_SET_EJECT_SLOW_MS);

@@ -50,8 +50,26 @@ static int level_note(struct pms_app *app)
     return level > pms_feature_level_max ? PMS_EVERSION : 0;
 }
 
+// Settings that are not looked up where they are used: the guard's, and those that Raft must know before the state is.
+static void settings_note(struct pms_app *app)
+{
+    unsigned election_ms = (unsigned)pms_state_setting(app->state, PMS_SET_RAFT_ELECTION_MS);
+    unsigned heartbeat_ms = (unsigned)pms_state_setting(app->state, PMS_SET_RAFT_HEARTBEAT_MS);
+
+    if (!app->caught_up)
+        return; // what is replayed is not what is so
+    if (app->guard != NULL)
+        pms_guard_lifetime_set(app->guard, (unsigned)pms_state_setting(app->state, PMS_SET_ADDR_LIFETIME_S));
+    if (election_ms == app->node.raft_election_ms && heartbeat_ms == app->node.raft_heartbeat_ms)
+        return;
+    app->node.raft_election_ms = election_ms;
+    app->node.raft_heartbeat_ms = heartbeat_ms;
+    pms_node_save(app);
+}
+
 static void on_applied(struct pms_app *app)
 {
+    settings_note(app);
     if (app->members != NULL)
         pms_members_note_addresses(app);
     pms_locals_sync(app);
@@ -141,6 +159,7 @@ static void on_caught_up(void *data)
 
     pms_log(PMS_LOG_INFO, "the cluster state is up to date");
     app->caught_up = true;
+    settings_note(app);
     if (!app->node.settled) {
         app->node.settled = true;
         pms_node_save(app);
@@ -238,8 +257,11 @@ static int net_start(struct pms_app *app, char *why, size_t why_len)
     rv = pms_net_open(app->loop, &config, &app->net);
     explicit_bzero(config.identity.key, sizeof(config.identity.key));
     if (rv != 0)
-        return failed(why, why_len, rv, "cannot listen on %s (this node's --addr)",
-                      pms_addr_format(&app->node.addr, addr));
+        return failed(why, why_len, rv, "cannot listen on %s (this node's --addr)%s",
+                      pms_addr_format(&app->node.addr, addr),
+                      rv == -EADDRINUSE      ? ", another process does (ss -ltnp names it)"
+                      : rv == -EADDRNOTAVAIL ? ", which this host has not"
+                                             : "");
     rv = pms_rpc_open(app->loop, app->net, &app->rpc);
     if (rv == 0)
         rv = pms_rpc_serve(app->rpc, "local", pms_report_serve, app);
@@ -259,6 +281,8 @@ static int raft_start(struct pms_app *app, bool bootstrap, char *why, size_t why
                                      .dir = dir,
                                      .net = app->net,
                                      .rpc = app->rpc,
+                                     .election_ms = app->node.raft_election_ms,
+                                     .heartbeat_ms = app->node.raft_heartbeat_ms,
                                      .data = app,
                                      .apply = on_apply,
                                      .snapshot = on_snapshot,
@@ -277,6 +301,9 @@ static int raft_start(struct pms_app *app, bool bootstrap, char *why, size_t why
             "Raft's log in %s is gone, and this node must not go on without it under its old id: empty %s, "
             "start pmsd and join the cluster again with a new token",
             dir, app->opt.state_dir);
+    if (app->node.raft_election_ms != 0)
+        pms_log(PMS_LOG_INFO, "Raft's timings: election %u ms, heartbeat %u ms", app->node.raft_election_ms,
+                app->node.raft_heartbeat_ms);
     rv = pms_raft_open(app->loop, &config, &app->raft);
     if (rv != 0)
         return failed(why, why_len, rv, "Raft's log in %s cannot be used", dir);

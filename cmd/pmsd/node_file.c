@@ -99,6 +99,8 @@ int pms_node_file_save(const char *dir, const struct pms_node_file *node)
         pms_json_set_str(root, "addr", pms_addr_format(&node->addr, addr));
         pms_json_set_bool(root, "witness", node->witness);
         pms_json_set_bool(root, "settled", node->settled);
+        pms_json_set_u64(root, "raft_election_ms", node->raft_election_ms);
+        pms_json_set_u64(root, "raft_heartbeat_ms", node->raft_heartbeat_ms);
         pms_json_set_u64(root, "feature_level", node->feature_level);
         json_object_set_new(root, "peers", peers_to_json(node));
     }
@@ -156,7 +158,7 @@ static bool realms_parse(const json_t *root, struct pms_node_file *node)
 static bool node_parse(const json_t *root, struct pms_node_file *node)
 {
     const char *name = pms_json_str(root, "name", NULL);
-    uint64_t level = 1;
+    uint64_t election_ms = 0, heartbeat_ms = 0, level = 1;
 
     memset(node, 0, sizeof(*node));
     if (pms_json_id(root, "id", &node->id) != 0 || node->id == 0)
@@ -169,6 +171,10 @@ static bool node_parse(const json_t *root, struct pms_node_file *node)
     strcpy(node->name, name);
     node->witness = pms_json_bool(root, "witness", false);
     node->settled = pms_json_bool(root, "settled", false);
+    pms_json_u64(root, "raft_election_ms", &election_ms);
+    pms_json_u64(root, "raft_heartbeat_ms", &heartbeat_ms);
+    node->raft_election_ms = (unsigned)election_ms;
+    node->raft_heartbeat_ms = (unsigned)heartbeat_ms;
     pms_json_u64(root, "feature_level", &level);
     node->feature_level = (unsigned)level;
     return realms_parse(root, node) &&

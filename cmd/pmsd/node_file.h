@@ -36,9 +36,10 @@ struct pms_node_file {
     char name[PMS_NAME_MAX + 1];
     struct sockaddr_storage addr; // where we listen
     bool witness;
-    unsigned feature_level; // the cluster's, as last known here
-    bool settled;           // has been up to date once: without its log it must not go on under this id
-    unsigned n_peers;       // other nodes, former ones too (the latest known address of each)
+    unsigned feature_level;                       // the cluster's, as last known here
+    unsigned raft_election_ms, raft_heartbeat_ms; // as last agreed, for the next start; 0: the defaults
+    bool settled;     // has been up to date once: without its log it must not go on under this id
+    unsigned n_peers; // other nodes, former ones too (the latest known address of each)
     struct pms_node_peer peers[PMS_NODE_PEERS_MAX];
 };
 

@@ -198,6 +198,17 @@ enum pms_setting {
     PMS_SETTINGS
 };
 
+struct pms_setting_info {
+    const char *name; // "heartbeat_ms", ...
+    uint64_t value;   // what is set, or the default
+    uint64_t def, min, max;
+    bool is_set;
+};
+void pms_state_setting_get(const struct pms_state *st, enum pms_setting s, struct pms_setting_info *out);
+// The longest promise_ms that ever was: a node that runs since then may still rely on promises of that length, so
+// whoever starts keeps quiet for as long (R4).
+uint64_t pms_state_promise_ms_longest(const struct pms_state *st);
+
 const char *pms_setting_name(enum pms_setting s);                           // "heartbeat_ms", ...
 uint64_t pms_state_setting(const struct pms_state *st, enum pms_setting s); // what is set, or the default
 

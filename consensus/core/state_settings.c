@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Settings: their names, defaults and ranges, what must hold between them, and the command that sets them.
 //
-// The tree keeps only what was set. Defaults are part of a feature level: a build that changes one raises the
+// The tree keeps only what was set, and LONGEST, which nobody sets. Defaults are part of a feature level: a build that changes one raises the
 // level.
 #include "consensus/core/state_internal.h"
 #include "base/err.h"
 #include "base/json.h"
 
 #include <string.h>
+
+#define LONGEST "promise_ms_longest" // the longest promise_ms ever, if that is more than the default
 
 struct setting {
     const char *name;
@@ -46,6 +48,34 @@ uint64_t pms_state_setting(const struct pms_state *st, enum pms_setting s)
     return value_of(st->settings, s);
 }
 
+void pms_state_setting_get(const struct pms_state *st, enum pms_setting s, struct pms_setting_info *out)
+{
+    PMS_CHECK(s < PMS_SETTINGS);
+    *out = (struct pms_setting_info){.name = settings[s].name,
+                                     .value = value_of(st->settings, s),
+                                     .def = settings[s].def,
+                                     .min = settings[s].min,
+                                     .max = settings[s].max,
+                                     .is_set = json_object_get(st->settings, settings[s].name) != NULL};
+}
+
+uint64_t pms_state_promise_ms_longest(const struct pms_state *st)
+{
+    uint64_t v = PMS_PROMISE_MS;
+
+    pms_json_u64(st->settings, LONGEST, &v);
+    return v;
+}
+
+// Called with the settings to be and those that were.
+static void longest_note(json_t *overrides, const struct pms_state *st)
+{
+    uint64_t longest = pms_state_promise_ms_longest(st), now = value_of(overrides, PMS_SET_PROMISE_MS);
+
+    if (now > longest)
+        PMS_MUST(pms_json_set_u64(overrides, LONGEST, now));
+}
+
 static const struct setting *setting_find(const char *name)
 {
     for (int s = 0; s < PMS_SETTINGS; s++)
@@ -60,11 +90,14 @@ const char *pms_settings_invalid(const json_t *overrides)
     json_t *value;
 
     json_object_foreach ((json_t *)overrides, key, value) {
-        const struct setting *s = setting_find(key);
+        const struct setting *s = setting_find(strcmp(key, LONGEST) == 0 ? "promise_ms" : key);
 
         if (s == NULL || !json_is_integer(value) || json_integer_value(value) < (json_int_t)s->min ||
             json_integer_value(value) > (json_int_t)s->max)
             return "unknown or out of its range";
+        if (strcmp(key, LONGEST) == 0 &&
+            (uint64_t)json_integer_value(value) < value_of(overrides, PMS_SET_PROMISE_MS))
+            return "promise_ms is longer than it ever was";
     }
     // A tenth of the promise is left for clocks that run at different rates.
     if (value_of(overrides, PMS_SET_LEASE_MS) * 10 > value_of(overrides, PMS_SET_PROMISE_MS) * 9)
@@ -123,6 +156,21 @@ static int overrides_collect(struct pms_apply *a, json_t *overrides)
     return rv;
 }
 
+// Nodes take Raft's timings over one by one, as they are restarted: those that have and those that have not must get
+// along, or the cluster is without a leader all the while.
+static const char *raft_step_too_large(const json_t *now, const json_t *next)
+{
+    if (value_of(next, PMS_SET_RAFT_HEARTBEAT_MS) * 2 > value_of(now, PMS_SET_RAFT_ELECTION_MS))
+        return "raft_heartbeat_ms must be at most half of the raft_election_ms so far: raise that first, "
+               "restart "
+               "pmsd on every node, then go on";
+    if (value_of(now, PMS_SET_RAFT_HEARTBEAT_MS) * 2 > value_of(next, PMS_SET_RAFT_ELECTION_MS))
+        return "raft_election_ms must be at least twice the raft_heartbeat_ms so far: lower that first, "
+               "restart pmsd "
+               "on every node, then go on";
+    return NULL;
+}
+
 int pms_on_settings_set(struct pms_apply *a)
 {
     json_t *overrides = pms_must(json_deep_copy(a->st->settings));
@@ -136,6 +184,12 @@ int pms_on_settings_set(struct pms_apply *a)
         rv = pms_refuse(a, PMS_EREFUSED, "%s: set both in one command", conflict);
         goto out;
     }
+    conflict = raft_step_too_large(a->st->settings, overrides);
+    if (conflict != NULL) {
+        rv = pms_refuse(a, PMS_EREFUSED, "%s", conflict);
+        goto out;
+    }
+    longest_note(overrides, a->st);
     PMS_MUST(json_object_clear(a->st->settings));
     PMS_MUST(json_object_update(a->st->settings, overrides));
 out:

@@ -229,8 +229,9 @@ static void on_guard_fatal(void *data, const char *what, int raft_status)
 {
     struct pms_raft *r = data;
 
-    fail(r, "the Raft log in %s cannot be written (%s): %s%s%s", r->dir, what, raft_strerror(raft_status),
-         r->io.errmsg[0] != '\0' ? ": " : "", r->io.errmsg);
+    fail(r, "the Raft log in %s cannot be written (%s): %s%s%s%s", r->dir, what,
+         pms_err_text(pms_raft_err(raft_status)), r->io.errmsg[0] != '\0' ? ": " : "", r->io.errmsg,
+         raft_status == RAFT_NOSPACE ? "; make room there, then start pmsd again" : "");
 }
 
 // ---- what happens on the loop

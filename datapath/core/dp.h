@@ -38,6 +38,7 @@ struct pms_dp;
 
 struct pms_dp_timing { /* all in ms */
     uint32_t heartbeat, promise, lease, eject_dead, eject_slow;
+    uint32_t quiet; /* R4: the longest promise that this node may have given before it started; 0: promise */
     uint32_t ask_wait;    /* how long a candidate waits for vetoes and promises of those that do not answer */
     uint32_t aside_again; /* for its links a primary steps aside in vain, or hands over, once in this */
     uint32_t clear_idle;  /* a region unwritten for this long is cleared from the dirty maps */

@@ -26,12 +26,14 @@ static const uint8_t ack_of[PMS_FRAME_TYPE_END] = {
 void dp_replica_init(struct pms_dp *dp, uint64_t now)
 {
     struct replica *r = &dp->rep;
+    const struct pms_dp_timing *t = &dp->init.timing;
+    uint32_t quiet = t->quiet > t->promise ? t->quiet : t->promise;
 
     pms_list_init(&r->rops);
     pms_list_init(&r->parked);
     pms_list_init(&r->fences);
     r->promise_to = NO_SLOT;
-    r->quiet_until = now + MS(dp->init.timing.promise) + MS(dp->init.timing.promise) / 10;
+    r->quiet_until = now + MS(quiet) + MS(quiet) / 10;
     if (PMS_MUTANT(NO_PROMISE_WAIT))
         r->quiet_until = now;
 }

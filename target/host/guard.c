@@ -55,6 +55,7 @@ struct pms_guard {
     uv_timer_t restart; // also the deadline of closing
     unsigned timers_open;
     uint32_t id_last;
+    unsigned lifetime_s; // of addresses
     struct pms_list addrs;
     struct pms_list pids;
     void (*close_cb)(void *arg);
@@ -101,6 +102,7 @@ static void tell(struct pms_guard *g, const struct pms_guard_msg *msg, int fd)
 static void addr_tell(struct pms_guard_addr *a)
 {
     a->msg.op = a->state == ADDR_DELETING ? PMS_GUARD_ADDR_DEL : PMS_GUARD_ADDR_ADD;
+    a->msg.lifetime_s = a->guard->lifetime_s;
     tell(a->guard, &a->msg, a->state == ADDR_DELETING ? -1 : a->fd);
 }
 
@@ -278,7 +280,7 @@ static void on_restart(uv_timer_t *t)
 static void on_renew(uv_timer_t *t)
 {
     struct pms_guard *g = t->data;
-    struct pms_guard_msg msg = {.op = PMS_GUARD_RENEW};
+    struct pms_guard_msg msg = {.op = PMS_GUARD_RENEW, .lifetime_s = g->lifetime_s};
 
     if (!pms_list_empty(&g->addrs))
         tell(g, &msg, -1);
@@ -333,6 +335,7 @@ int pms_guard_open(uv_loop_t *loop, const char *exe, struct pms_guard **guard)
     }
     g->loop = loop;
     g->fd = -1;
+    g->lifetime_s = PMS_ADDR_LIFETIME_S;
     pms_list_init(&g->addrs);
     pms_list_init(&g->pids);
     err = guard_start(g);
@@ -349,6 +352,12 @@ int pms_guard_open(uv_loop_t *loop, const char *exe, struct pms_guard **guard)
     uv_timer_start(&g->renew, on_renew, RENEW_MS, RENEW_MS);
     *guard = g;
     return 0;
+}
+
+void pms_guard_lifetime_set(struct pms_guard *g, unsigned lifetime_s)
+{
+    PMS_CHECK(lifetime_s >= 2);
+    g->lifetime_s = lifetime_s;
 }
 
 void pms_guard_close(struct pms_guard *g, void (*cb)(void *arg), void *arg)

@@ -4,7 +4,7 @@
 //
 // pmsd talks to it over a socket pair; its end is the guard's life line. The guard does the blocking netlink
 // calls, so pmsd's control loop never waits for the kernel's network lock. Each address carries a lifetime of
-// PMS_ADDR_LIFETIME_S in the kernel, renewed on pmsd's word every second: if pmsd is stopped, or the guard
+// seconds (PMS_ADDR_LIFETIME_S, unless set) in the kernel, renewed on pmsd's word every second: if pmsd is stopped, or the guard
 // dies with it, the kernel drops the address. A guard that dies alone is started again with all it held.
 #ifndef PMS_TARGET_HOST_GUARD_H
 #define PMS_TARGET_HOST_GUARD_H
@@ -28,6 +28,8 @@ int pms_guard_open(uv_loop_t *loop, const char *exe, struct pms_guard **guard);
 // runs once when it is all done. Entries still registered are freed, their callbacks do not run; but a
 // waiting del's runs, with -ECANCELED, from in here.
 void pms_guard_close(struct pms_guard *guard, void (*cb)(void *arg), void *arg);
+// The kernel's lifetime of all addresses from the next renewal on, at least 2 (they are renewed each second).
+void pms_guard_lifetime_set(struct pms_guard *guard, unsigned lifetime_s);
 // The guard's pid, for reports and tests.
 pid_t pms_guard_pid(const struct pms_guard *guard);
 

@@ -23,6 +23,7 @@ struct pms_guard_msg {
     int32_t err; // in answers
     uint32_t ifindex;
     uint32_t prefix_len;
+    uint32_t lifetime_s; // in ADDR_ADD and RENEW
     char ifname[IF_NAMESIZE];
     struct sockaddr_storage addr;
 };

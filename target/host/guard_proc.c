@@ -35,7 +35,7 @@ struct entry {
     struct sockaddr_storage addr;
     unsigned prefix_len;
     unsigned ifindex;
-    uint64_t renewed_ns;
+    uint64_t lifetime_s, renewed_ns;
     unsigned round;  // of announcing, PMS_ARP_ROUNDS: done
     uint64_t due_ns; // of that round
     uint64_t start_ns;
@@ -138,7 +138,7 @@ static int addr_add(struct guard *g, struct pms_guard_msg *msg, int fd)
     e = calloc(1, sizeof(*e));
     if (!e)
         return -ENOMEM;
-    err = pms_netlink_addr_set(&g->nl, &msg->addr, msg->prefix_len, ifindex, PMS_ADDR_LIFETIME_S);
+    err = pms_netlink_addr_set(&g->nl, &msg->addr, msg->prefix_len, ifindex, msg->lifetime_s);
     if (err) {
         free(e);
         return err;
@@ -151,6 +151,7 @@ static int addr_add(struct guard *g, struct pms_guard_msg *msg, int fd)
     e->addr = msg->addr;
     e->prefix_len = msg->prefix_len;
     e->ifindex = ifindex;
+    e->lifetime_s = msg->lifetime_s;
     e->renewed_ns = pms_clock_boot_ns();
     pms_list_add_tail(&g->addrs, &e->link);
     announce_start(g, e);
@@ -186,7 +187,7 @@ static int addr_del(struct guard *g, const struct pms_guard_msg *msg)
 }
 
 // Renews what is still there. What has gone stays gone: see the head of this file.
-static void renew(struct guard *g)
+static void renew(struct guard *g, unsigned lifetime_s)
 {
     uint64_t now_ns = pms_clock_boot_ns();
 
@@ -196,10 +197,11 @@ static void renew(struct guard *g)
         int err;
 
         err = pms_netlink_addr_get(&g->nl, &e->addr, &present);
-        if (!err && present.present && now_ns - e->renewed_ns < PMS_ADDR_LIFETIME_S * 1000000000ull) {
-            err = pms_netlink_addr_set(&g->nl, &e->addr, e->prefix_len, e->ifindex, PMS_ADDR_LIFETIME_S);
+        if (!err && present.present && now_ns - e->renewed_ns < e->lifetime_s * 1000000000ull) {
+            err = pms_netlink_addr_set(&g->nl, &e->addr, e->prefix_len, e->ifindex, lifetime_s);
             if (!err) {
                 e->renewed_ns = now_ns;
+                e->lifetime_s = lifetime_s;
                 continue;
             }
         }
@@ -260,7 +262,7 @@ static void handle(struct guard *g, struct pms_guard_msg *msg, int fd)
             entry_free(e);
         break;
     case PMS_GUARD_RENEW:
-        renew(g);
+        renew(g, msg->lifetime_s);
         break;
     default:
         pms_log(PMS_LOG_ERROR, "pmsd sent operation %u", msg->op);

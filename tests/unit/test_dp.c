@@ -269,6 +269,24 @@ static void test_clear_when_meant_for_another_incarnation_then_the_marks_stay(vo
     tear_down(&w);
 }
 
+/* R4: whoever starts may have promised more, in its former life, than it would now (settings). */
+static void test_candidate_when_promises_were_longer_once_then_quiet_for_as_long(void **state)
+{
+    struct pms_dp_init init = init_of(1);
+    struct world w;
+
+    (void)state;
+    set_up(&w);
+    init.timing.quiet = 2000;
+    assert_int_equal(pms_dp_create(&init, cluster, w.disk[1], w.now, &w.dp[1]), 0);
+    pms_dp_conf(w.dp[1], w.now, &w.conf, true); /* slot 0 is primary, and dead */
+    run(&w, 2100);
+    assert_int_equal(w.conf.primary, 0);
+    run(&w, 1500); /* and BOOT_GRACE_MS */
+    assert_int_equal(w.conf.primary, 1);
+    tear_down(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_clear_when_meant_for_another_incarnation_then_the_marks_stay),
         cmocka_unit_test(test_promise_when_its_floor_is_not_durable_then_not_answered),
         cmocka_unit_test(test_promise_when_an_older_write_is_at_work_then_waits_for_it_and_its_flush),
+        cmocka_unit_test(test_candidate_when_promises_were_longer_once_then_quiet_for_as_long),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,6 +113,8 @@ static void test_node_file_when_recovered_then_former_realms_are_kept(void **sta
             assert_memory_equal(&node.former[0], &first, sizeof(first));
     }
     node.superseded = node.recovering = true;
+    node.raft_election_ms = 1000;
+    node.raft_heartbeat_ms = 200;
     assert_int_equal(pms_node_file_save(dir, &node), 0);
     assert_int_equal(pms_node_dir_open(dir, &back, &lock_fd, why, sizeof(why)), 0);
     close(lock_fd);
@@ -122,6 +124,8 @@ static void test_node_file_when_recovered_then_former_realms_are_kept(void **sta
     assert_memory_equal(back.former, node.former, sizeof(back.former));
     assert_int_equal(back.former[0].key[0], 1); // the oldest was forgotten
     assert_true(back.superseded && back.recovering);
+    assert_int_equal(back.raft_election_ms, 1000);
+    assert_int_equal(back.raft_heartbeat_ms, 200);
 }
 
 static void test_node_file_when_of_before_recoveries_then_its_key_is_the_first_realm(void **state)

@@ -86,6 +86,52 @@ static void test_settings_when_they_fit_only_together_then_set_together(void **s
     f_ok(f, "{'op': 'settings_set', 'values': {'promise_ms': null, 'lease_ms': null, 'heartbeat_ms': null}}");
 }
 
+// A node that did not start since may rely on promises of the former length (R4).
+static void test_setting_when_promise_shrinks_then_the_longest_is_kept(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_int_equal(pms_state_promise_ms_longest(f->st), PMS_PROMISE_MS);
+    f_ok(f, "{'op': 'settings_set', 'values': {'promise_ms': 900, 'lease_ms': 800}}");
+    assert_int_equal(pms_state_promise_ms_longest(f->st), 900);
+    f_ok(f, "{'op': 'settings_set', 'values': {'promise_ms': null, 'lease_ms': null}}");
+    assert_int_equal(pms_state_setting(f->st, PMS_SET_PROMISE_MS), PMS_PROMISE_MS);
+    assert_int_equal(pms_state_promise_ms_longest(f->st), 900);
+    f_refused(f, PMS_EUSAGE, "no setting",
+              "{'op': 'settings_set', 'key': 'promise_ms_longest', 'value': 300}");
+}
+
+// Nodes take them over one by one.
+static void test_setting_when_raft_timings_leap_then_refused_until_done_in_steps(void **state)
+{
+    struct fixture *f = *state;
+
+    f_refused(f, PMS_EREFUSED, "raise that first",
+              "{'op': 'settings_set', 'values': {'raft_heartbeat_ms': 200, 'raft_election_ms': 1000}}");
+    f_ok(f, "{'op': 'settings_set', 'key': 'raft_election_ms', 'value': 1000}");
+    f_ok(f, "{'op': 'settings_set', 'key': 'raft_heartbeat_ms', 'value': 200}");
+    f_refused(f, PMS_EREFUSED, "lower that first",
+              "{'op': 'settings_set', 'values': {'raft_heartbeat_ms': null, 'raft_election_ms': null}}");
+    f_ok(f, "{'op': 'settings_set', 'key': 'raft_heartbeat_ms', 'value': null}");
+    f_ok(f, "{'op': 'settings_set', 'key': 'raft_election_ms', 'value': null}");
+}
+
+static void test_setting_when_looked_at_then_ranges_and_whether_it_was_set(void **state)
+{
+    struct fixture *f = *state;
+    struct pms_setting_info info;
+
+    f_ok(f, "{'op': 'settings_set', 'key': 'addr_lifetime_s', 'value': 20}");
+    pms_state_setting_get(f->st, PMS_SET_ADDR_LIFETIME_S, &info);
+    assert_string_equal(info.name, "addr_lifetime_s");
+    assert_int_equal(info.value, 20);
+    assert_int_equal(info.def, PMS_ADDR_LIFETIME_S);
+    assert_int_equal(info.min, 2);
+    assert_true(info.is_set);
+    pms_state_setting_get(f->st, PMS_SET_ORPHAN_S, &info);
+    assert_false(info.is_set);
+}
+
 int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, f_setup_cluster, f_teardown)
@@ -95,6 +141,9 @@ int main(void)
         T(test_setting_when_set_and_unset_then_the_default_returns),
         T(test_setting_when_wrong_then_refused),
         T(test_settings_when_they_fit_only_together_then_set_together),
+        T(test_setting_when_promise_shrinks_then_the_longest_is_kept),
+        T(test_setting_when_raft_timings_leap_then_refused_until_done_in_steps),
+        T(test_setting_when_looked_at_then_ranges_and_whether_it_was_set),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
