@@ -46,6 +46,7 @@ LEVEL ?= raid1
 SEEDS ?= 1000
 FIRST_SEED ?= 1
 SECONDS_EACH ?= 60
+BENCH_ARGS ?= --min-ratio 0.25
 
 ifeq ($(V),1)
 Q :=
