@@ -51,12 +51,16 @@ static void show_slots(const json_t *array)
     pms_table_add(&t, 4, (const char *const[]){"SLOT", "NODE", "COPY", "BRICK"});
     json_array_foreach (json_object_get(array, "slots"), i, s) {
         const char *error = pms_json_str(s, "error", NULL);
-        char slot[24], copy[200];
+        char slot[24], copy[200], back[80] = "";
+        uint64_t falls, back_s;
 
         snprintf(slot, sizeof(slot), "%zu", i);
-        snprintf(copy, sizeof(copy), "%s%s%s%s", pms_json_bool(s, "in_sync", false) ? "in sync" : "stale",
+        if (pms_json_u64(s, "falls", &falls) == 0 && pms_json_u64(s, "back_s", &back_s) == 0 && back_s > 0)
+            snprintf(back, sizeof(back), ", fell out %llu times, taken back in %llu s",
+                     (unsigned long long)falls, (unsigned long long)back_s);
+        snprintf(copy, sizeof(copy), "%s%s%s%s%s", pms_json_bool(s, "in_sync", false) ? "in sync" : "stale",
                  pms_json_bool(s, "answers", true) ? "" : ", node does not answer", error != NULL ? ", " : "",
-                 error != NULL ? error : "");
+                 error != NULL ? error : "", back);
         pms_table_add(
             &t, 4,
             (const char *const[]){slot, pms_json_str(s, "node", "?"), copy, pms_json_str(s, "brick", "?")});

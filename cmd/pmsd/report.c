@@ -54,6 +54,25 @@ static const char *target_error_text(int err)
     }
 }
 
+// Slots that fell out often, and when they are taken back.
+static void falls_put(json_t *obj, const struct pms_dp_status *dp)
+{
+    json_t *list = json_array();
+
+    for (unsigned i = 0; i < PMS_SLOTS_MAX; i++) {
+        json_t *slot;
+
+        if (dp->falls[i] < 2)
+            continue;
+        slot = json_object();
+        pms_json_set_u64(slot, "slot", i);
+        pms_json_set_u64(slot, "falls", dp->falls[i]);
+        pms_json_set_u64(slot, "back_ms", dp->back_ms[i]);
+        json_array_append_new(list, slot);
+    }
+    json_object_set_new(obj, "falls", list);
+}
+
 static json_t *array_report(const struct pms_local *a)
 {
     json_t *obj = json_object();
@@ -86,6 +105,7 @@ static json_t *array_report(const struct pms_local *a)
     // Events come only when something else changes too; progress here is at most 50 ms old.
     if (pms_loop_array_stats_get(a->app->data, a->info.id, &stats) == 0) {
         resync_put(obj, a, &stats.dp);
+        falls_put(obj, &stats.dp);
         pms_json_set_u64(obj, "floor", stats.dp.floor);
         pms_json_set_id(obj, "incarnation", stats.dp.incarnation);
     }

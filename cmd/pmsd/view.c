@@ -24,6 +24,26 @@ const char *pms_view_node_name(const struct pms_app *app, uint64_t id)
 
 // ---- Array ----
 
+// From the primary's report: the slot fell out again and again. back_ms: until it is taken back.
+static bool falls_get(const json_t *report, unsigned slot, uint64_t *falls, uint64_t *back_ms)
+{
+    const json_t *entry;
+    uint64_t n;
+    size_t i;
+
+    json_array_foreach (json_object_get(report, "falls"), i, entry) {
+        if (pms_json_u64(entry, "slot", &n) == 0 && n == slot && pms_json_u64(entry, "falls", falls) == 0 &&
+            pms_json_u64(entry, "back_ms", back_ms) == 0)
+            return true;
+    }
+    return false;
+}
+
+static const json_t *primary_report(const struct pms_gather *g, const struct pms_array_info *info)
+{
+    return pms_gather_array(g, info->primary >= 0 ? info->slots[info->primary].node_id : 0, info->id);
+}
+
 static json_t *slot_view(const struct pms_app *app, const struct pms_gather *g,
                          const struct pms_array_info *info, unsigned i)
 {
@@ -31,7 +51,7 @@ static json_t *slot_view(const struct pms_app *app, const struct pms_gather *g,
     const json_t *r = pms_gather_array(g, s->node_id, info->id);
     const char *brick = s->brick[0] != '\0' ? s->brick : pms_json_str(r, "brick_path", NULL);
     json_t *slot = json_object();
-    uint64_t n;
+    uint64_t n, falls, back_ms;
 
     pms_json_set_u64(slot, "slot", i);
     pms_json_set_str(slot, "node", pms_view_node_name(app, s->node_id));
@@ -45,6 +65,10 @@ static json_t *slot_view(const struct pms_app *app, const struct pms_gather *g,
         pms_json_set_u64(slot, "zero_total", n);
     if (pms_json_u64(r, "zero_done", &n) == 0)
         pms_json_set_u64(slot, "zero_done", n);
+    if (falls_get(primary_report(g, info), i, &falls, &back_ms)) {
+        pms_json_set_u64(slot, "falls", falls);
+        pms_json_set_u64(slot, "back_s", (back_ms + 999) / 1000);
+    }
     return slot;
 }
 
@@ -239,10 +263,18 @@ static void array_warnings(json_t *list, const struct pms_app *app, const struct
         const char *brick = pms_json_str(r, "brick_error_text", NULL);
         const char *target = pms_json_str(r, "target_error", NULL);
         const char *ailing = pms_json_str(r, "ailing", NULL);
+        uint64_t falls, back_ms;
 
         if (brick != NULL)
             warn(list, "array %s: brick %s on node %s: %s", info->name, pms_json_str(r, "brick_path", "?"),
                  pms_view_node_name(app, info->slots[i].node_id), brick);
+        if (falls_get(primary_report(g, info), i, &falls, &back_ms) && back_ms > 0)
+            warn(list,
+                 "array %s: the copy on node %s fell out %llu times, one soon after the other: it is taken "
+                 "back in "
+                 "%llu s; look at that node's disk and network",
+                 info->name, pms_view_node_name(app, info->slots[i].node_id), (unsigned long long)falls,
+                 (unsigned long long)((back_ms + 999) / 1000));
         if (ailing != NULL)
             warn(list, "array %s: node %s: %s", info->name, pms_view_node_name(app, info->slots[i].node_id),
                  ailing);

@@ -17,6 +17,7 @@ const struct pms_dp_timing pms_dp_timing_default = {
     .eject_slow = PMS_EJECT_SLOW_MS,
     .ask_wait = 50,
     .aside_again = 60000,
+    .readmit_max = 60000,
     .clear_idle = 5000,
 };
 
@@ -399,6 +400,7 @@ static void new_epoch(struct pms_dp *dp, const struct pms_dp_conf *conf)
 
     dp->conf = *conf;
     dp_aside_epoch(dp);
+    dp_flap_epoch(dp, &old);
     /* What is held here may have been sent again to whoever was primary meanwhile, and be outdated by now. */
     if (conf->primary != dp->self || !next) {
         dp_stepdown(dp);
@@ -432,6 +434,7 @@ static void slot_up(struct pms_dp *dp, uint8_t s)
 {
     dp->link_up |= BIT(s);
     dp->gone_until[s] = 0;
+    dp_flap_link_up(dp, s);
     dp_cand_link_up(dp, s);
     if (!dp_is_primary(dp))
         return;
@@ -623,6 +626,11 @@ void pms_dp_status_get(const struct pms_dp *dp, uint64_t now, struct pms_dp_stat
 {
     (void)now;
     status_fill(dp, out);
+    for (uint8_t s = 0; s < dp->conf.n_slots && out->serving; s++) {
+        out->falls[s] = dp->flap[s].falls;
+        if (!(dp->conf.in_sync & BIT(s)))
+            out->back_ms[s] = dp_flap_wait_ms(dp, s);
+    }
     out->dirty_regions = dp_bits_count(dp, dp->brick.bits_mem);
 }
 

@@ -41,6 +41,7 @@ struct pms_dp_timing { /* all in ms */
     uint32_t quiet; /* R4: the longest promise that this node may have given before it started; 0: promise */
     uint32_t ask_wait;    /* how long a candidate waits for vetoes and promises of those that do not answer */
     uint32_t aside_again; /* for its links a primary steps aside in vain, or hands over, once in this */
+    uint32_t readmit_max; /* a slot that falls out again and again is taken back after so long at most */
     uint32_t clear_idle;  /* a region unwritten for this long is cleared from the dirty maps */
 };
 extern const struct pms_dp_timing pms_dp_timing_default;
@@ -142,9 +143,12 @@ struct pms_dp_status {
     bool brick_failed;                  /* an I/O error of the own brick; it takes part no more */
     uint8_t resyncing;                  /* mask of slots being resynced by this primary */
     uint64_t resync_done, resync_total; /* bytes of the regions to look at, over all slots being resynced */
-    uint64_t resync_sent;   /* bytes of payload that differed and travelled (settling too), since create */
-    uint64_t settle_left;   /* regions still to be settled */
-    uint32_t dirty_regions; /* marked in the own durable map */
+    uint64_t resync_sent; /* bytes of payload that differed and travelled (settling too), since create */
+    uint32_t falls[PMS_SLOTS_MAX]; /* primary: how often the slot fell out, one soon after the other */
+    uint32_t
+        back_ms[PMS_SLOTS_MAX]; /* primary: a stale slot is not taken back before; 0: nothing is waited for */
+    uint64_t settle_left;       /* regions still to be settled */
+    uint32_t dirty_regions;     /* marked in the own durable map */
     uint32_t ops_held, ops_active;
     uint64_t writes, reads, flushes_disk, takeovers; /* counters since create */
 };

@@ -140,6 +140,13 @@ struct aside {
     uint64_t doubt_at, doubt_since, again_at;
 };
 
+/* ---- flap.c ---- */
+struct flap {
+    uint32_t falls;    /* out of the set, one soon after the other */
+    uint64_t in_since; /* when it was admitted last */
+    uint64_t back_at;  /* when it fell out, or its link came up: what its delay counts from */
+};
+
 struct proposal {
     enum pms_dp_transition kind;
     uint64_t epoch, at;
@@ -168,6 +175,7 @@ struct pms_dp {
     struct cand cand;
     struct proposal prop;
     struct aside aside;
+    struct flap flap[PMS_SLOTS_MAX];
 
     /* leave.c */
     bool leaving;
@@ -298,6 +306,11 @@ bool dp_aside_instead(struct pms_dp *dp,
                       uint8_t eject);   /* of ejecting these slots; true: it is no primary any more */
 void dp_aside_epoch(struct pms_dp *dp); /* a newer one was applied */
 enum pms_dp_ail dp_aside_ailing(const struct pms_dp *dp);
+
+/* flap.c */
+void dp_flap_epoch(struct pms_dp *dp, const struct pms_dp_conf *old); /* dp->conf follows old */
+void dp_flap_link_up(struct pms_dp *dp, uint8_t slot);
+uint32_t dp_flap_wait_ms(const struct pms_dp *dp, uint8_t slot); /* before the slot is taken back */
 
 /* leave.c */
 void dp_leave_tick(struct pms_dp *dp);

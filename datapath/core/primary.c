@@ -343,7 +343,8 @@ static void resync_start(struct pms_dp *dp)
         return;
     for (uint8_t s = 0; s < dp->conf.n_slots; s++)
         if (!((dp->conf.in_sync | dp->admitting) & BIT(s)) && (dp->link_up & BIT(s)) &&
-            dp->sess[s].kind == SESS_NONE && dp->now >= dp->sess[s].retry_at && !dp_leave_is_gone(dp, s))
+            dp->sess[s].kind == SESS_NONE && dp->now >= dp->sess[s].retry_at && !dp_leave_is_gone(dp, s) &&
+            dp_flap_wait_ms(dp, s) == 0)
             dp_repair_map(dp, s);
 }
 

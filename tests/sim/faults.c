@@ -457,6 +457,8 @@ void faults_init(struct sim *sim)
             f->weight[k] = 0; // only some kinds
         else if (taste == 2 && world_chance(w, 1, 4))
             f->weight[k] *= 5; // some kinds far more often
+        if (sim->plan.classic && (k == FAULT_STOP || k == FAULT_STUCK_WRITE || k == FAULT_FAILED_FLUSH))
+            f->weight[k] = 0;
         f->weights += f->weight[k];
     }
     if (sim->plan.clocks_stop) { // what such runs are for

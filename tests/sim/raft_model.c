@@ -468,6 +468,7 @@ void raft_dp_init(const struct sim *sim, const struct node *n, struct pms_dp_ini
     };
     out->timing.clear_idle = sim->plan.clear_idle_ms;
     out->timing.eject_slow = sim->plan.eject_slow_ms;
+    out->timing.readmit_max = sim->plan.readmit_max_ms;
     out->timing.aside_again = sim->plan.aside_again_ms;
     for (int i = 7; i >= 0; i--)
         out->cluster = out->cluster << 8 | sim->cluster_uuid[i];

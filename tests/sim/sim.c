@@ -87,11 +87,15 @@ static void draw_plan(struct sim *sim)
         p->abandons = 50 + (unsigned)world_below(w, 51);
         p->sectors_max = 1 + (unsigned)world_below(w, 3);
     }
-    p->eject_slow_ms =
-        world_chance(w, 1, 3) ? pms_dp_timing_default.eject_slow : (unsigned)world_range(w, 300, 2500);
-    p->aside_again_ms =
-        world_chance(w, 1, 3) ? pms_dp_timing_default.aside_again : (unsigned)world_range(w, 500, 5000);
-    p->wrong_doubts = world_chance(w, 1, 2) ? 0 : (unsigned)world_below(w, 60);
+    p->classic = world_chance(w, 1, 2);
+    p->eject_slow_ms = pms_dp_timing_default.eject_slow;
+    p->aside_again_ms = pms_dp_timing_default.aside_again;
+    if (!p->classic) {
+        p->eject_slow_ms = (unsigned)world_range(w, 300, 4000);
+        p->aside_again_ms = (unsigned)world_range(w, 500, 5000);
+        p->readmit_max_ms = world_chance(w, 1, 2) ? 0 : (unsigned)world_range(w, 100, 3000);
+        p->wrong_doubts = world_chance(w, 1, 2) ? 0 : (unsigned)world_below(w, 60);
+    }
     p->clocks_stop = world_chance(w, 1, 4);
     p->probe_reads = p->clocks_stop || world_chance(w, 1, 6);
     p->duration_ms = (unsigned)world_range(w, 3000, 15000);

@@ -26,8 +26,9 @@ struct plan {
     unsigned think_us, write_percent, sectors_max;
     unsigned abandons; // percent of unanswered writes that are never sent again: their initiator died
     unsigned move_ms;  // mean time until the hot spots move
-    unsigned clear_idle_ms, eject_slow_ms, aside_again_ms;
+    unsigned clear_idle_ms, eject_slow_ms, aside_again_ms, readmit_max_ms;
     unsigned wrong_doubts; // percent of the verdicts about links that are drawn
+    bool classic;          // nodes are killed, cut and stopped; disks and links are no worse than slow
     bool probe_reads;
     bool clocks_stop;     // while a node is stopped, as in a paused virtual machine
     unsigned duration_ms; // of the time with faults

@@ -241,9 +241,62 @@ static void test_primary_when_doubted_for_long_then_hands_over(void **state)
     tear_down(&w);
 }
 
+static void fall(struct world *w)
+{
+    cut_off(w, 1);
+    run(w, 1200);
+    assert_int_equal(w->conf.in_sync, 1);
+    join(w, 1);
+}
+
+static void test_slot_when_it_falls_again_and_again_then_taken_back_later_each_time(void **state)
+{
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    fall(&w);
+    run(&w, 500);
+    assert_int_equal(w.conf.in_sync, 3); /* at once */
+    for (uint32_t n = 2, wait = 1000; n <= 9; n++, wait = wait < 30000 ? wait * 2 : 60000) {
+        fall(&w);
+        assert_int_equal(status(&w, 0).falls[1], n);
+        assert_in_range(status(&w, 0).back_ms[1], wait - 10, wait);
+        run(&w, wait - 100);
+        assert_int_equal(w.conf.in_sync, 1);
+        run(&w, 600);
+        assert_int_equal(w.conf.in_sync, 3);
+    }
+    run(&w, 601000);
+    fall(&w); /* that was long ago */
+    run(&w, 500);
+    assert_int_equal(w.conf.in_sync, 3);
+    tear_down(&w);
+}
+
+static void test_slot_when_it_left_each_time_then_taken_back_at_once(void **state)
+{
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    for (int i = 0; i < 5; i++) {
+        pms_dp_leave(w.dp[1], w.now);
+        run(&w, 10);
+        cut_off(&w, 1);
+        run(&w, 100);
+        join(&w, 1);
+        run(&w, 500);
+        assert_int_equal(w.conf.in_sync, 3);
+    }
+    tear_down(&w);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slot_when_it_falls_again_and_again_then_taken_back_later_each_time),
+        cmocka_unit_test(test_slot_when_it_left_each_time_then_taken_back_at_once),
         cmocka_unit_test(test_primary_when_its_disk_hangs_then_steps_aside_and_the_old_write_never_wins),
         cmocka_unit_test(test_primary_when_its_disk_hangs_and_nobody_else_answers_then_waits),
         cmocka_unit_test(test_primary_when_its_links_are_the_sick_ones_then_steps_aside_and_ejects_nobody),
