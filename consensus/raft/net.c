@@ -70,7 +70,10 @@ static void on_conn_end(void *data, struct pms_conn *conn, int status, int fd)
     }
     net->half_open--;
     pms_net_version_note(net, &conn->hs, status);
-    if (status < 0 && status != -ECANCELED && status != PMS_EVERSION)
+    // Whoever comes and goes without a word is a health probe, and nobody's business.
+    if (status == -ECONNRESET && conn->sniffing)
+        ;
+    else if (status < 0 && status != -ECANCELED && status != PMS_EVERSION)
         pms_net_log_refused(net, &conn->peer, "handshake", status);
     else if (status >= 0 && net->closing)
         close(fd);

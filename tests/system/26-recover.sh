@@ -11,7 +11,7 @@ recover() { # K ARGS...
     nsenter --net="/run/netns/$prefix-n$k" -- "$build/pmsctl" recover --state-dir "$dir/n$k/state" --brick-dir "$dir/n$k/bricks" "$@"
 }
 recover_cmd() { echo "nsenter --net=/run/netns/$prefix-n$1 -- $build/pmsctl recover --state-dir $dir/n$1/state --brick-dir $dir/n$1/bricks"; }
-ended() { ! kill -0 "$(cat "$dir/n$1/pmsd.pid")"; }
+ended() { ! kill -0 "$(cat "$dir/n$1/pmsd.pid")" 2>/dev/null; }
 
 cluster_up 2 0
 ctl 1 array create disk --size 64M --portal 10.77.0.100/24 --nodes n2,n1 || fail "no array"

@@ -6,7 +6,7 @@
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-ended() { ! kill -0 "$(cat "$dir/n$1/pmsd.pid")"; }
+ended() { ! kill -0 "$(cat "$dir/n$1/pmsd.pid")" 2>/dev/null; }
 fill() { # BYTE: the first MiB of the disk, by an initiator
     dc client timeout 30 qemu-io -f raw -t writethrough -c "write -P $1 0 1M" "$(dc portal disk)" >"$work/io.out" 2>&1 ||
         fail "the disk cannot be written: $(cat "$work/io.out")"

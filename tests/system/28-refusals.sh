@@ -5,7 +5,7 @@
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-ended() { ! kill -0 "$(cat "$dir/n$1/pmsd.pid")"; }
+ended() { ! kill -0 "$(cat "$dir/n$1/pmsd.pid")" 2>/dev/null; }
 at() { nsenter --net="/run/netns/$prefix-n$1" -- "${@:2}"; }
 log_since() { tail -n "+$(($2 + 1))" "$dir/n$1/pmsd.log"; } # K LINES
 lines_of() { wc -l <"$dir/n$1/pmsd.log"; }
@@ -61,6 +61,19 @@ dc start 3 || fail "n3 does not start with its port free again"
 log_since 3 "$before" | grep -q 'election 400 ms' || fail "n3 did not take the agreed setting over: $(log_since 3 "$before")"
 say "a port in use: $(log_since 3 "$before" | grep 'in use' | cut -c1-200)"
 
+# ---- The iSCSI port in use, on the node that is to serve (meanwhile the test goes on) ----
+
+nsenter --net="/run/netns/$prefix-n2" -- python3 -c 'import socket, time
+s = socket.create_server(("0.0.0.0", 3260)); time.sleep(60)' &
+squatter=$!
+jobs_started+=("$squatter")
+taken() { at 2 bash -c 'exec 3<>/dev/tcp/127.0.0.1/3260'; }
+at 2 ip link set lo up
+wait_until 5 taken || fail "nobody listens on n2"
+timeout 60 "${devcluster[@]}" ctl 1 array create blocked --size 16M --nodes n2,n1 --portal 10.77.0.102/24 >"$work/blocked.out" 2>&1 &
+blocked=$!
+jobs_started+=("$blocked")
+
 # ---- A full state disk: of the witness, which must not take the cluster with it ----
 
 voter_up() { ctl 1 node list -o json | jq -e --arg n "n$1" '.[] | select(.name == $n and .state == "up" and .raft == "voter")'; }
@@ -94,6 +107,13 @@ index() { curl -s --unix-socket "$dir/n$1/pmsd.sock" http://pms/v1/metrics | awk
 level() { [ "$(index 3)" = "$(index 1)" ]; }
 wait_until 10 level || fail "n3 has applied $(index 3), n1 $(index 1)"
 say "with room again n3 has all $(index 3) commands"
+
+wait "$blocked"
+assert_eq "exit status of an array whose node has no free iSCSI port" $? 1
+grep -q 'n2.*another process.*iSCSI port.*stop it' "$work/blocked.out" || fail "no word about the iSCSI port: $(cat "$work/blocked.out")"
+kill "$squatter" 2>/dev/null
+wait "$squatter" 2>/dev/null
+say "the iSCSI port in use: $(tail -n 1 "$work/blocked.out")"
 
 # ---- Bricks ----
 
