@@ -13,7 +13,8 @@ log_says() { wait_until 10 log_has "$1" "$2" || fail "the log of n$1 does not sa
 feature_level() { ctl "$1" cluster status -o json | jq .cluster.feature_level; }
 upgrade_is() { [ "$(ctl 1 cluster status -o json | jq -c .upgrade)" = "$1" ]; }
 pmsd_stop() { # NODE
-    dc kill "$1" TERM --only pmsd && wait_until 10 pmsd_is_down "$1" || fail "pmsd of n$1 does not stop"
+    dc kill "$1" TERM --only pmsd || fail "n$1 runs no pmsd"
+    wait_until 10 pmsd_is_down "$1" || fail "pmsd of n$1 does not stop"
 }
 pmsd_is_down() { ! grep -q "^n$1: pmsd [0-9]" <<<"$(dc status 2>&1)"; }
 brick_version() { # NODE: the higher one of both superblocks
@@ -40,7 +41,7 @@ log_says 2 'is reached: version 1 of the protocol'
 log_says 2 'probe at feature level 1: PMS_EVERSION'
 assert_refused 1 'node n1 supports feature level 1, not 2 \(and 1 more node\).*install the newer' "${devcluster[@]}" ctl 2 cluster upgrade
 upgrade_is '{"behind":["n1","n3"],"newest":2,"possible":false}' || fail "status tells another story of the upgrade"
-ctl 1 cluster status | grep -q 'upgrade: .* all nodes but n1, n3' || fail "cluster status does not name those behind"
+grep -q 'upgrade: .* all nodes but n1, n3' <<<"$(ctl 1 cluster status)" || fail "cluster status does not name those behind"
 
 verify_start disk --zeroed --span 32M --stop-on-file "$work/stop" --limit-s 120
 verify_wait_working
@@ -67,7 +68,7 @@ ctl 1 cluster upgrade || fail "the cluster cannot be upgraded"
 assert_eq "the cluster's feature level" "$(feature_level 2)" 2
 log_says 2 'probe at feature level 2: applied'
 assert_eq "version of n1's brick" "$(brick_version 1)" 1
-ctl 1 cluster upgrade | grep -q 'at feature level 2 already' || fail "a second upgrade is not done already"
+grep -q 'at feature level 2 already' <<<"$(ctl 1 cluster upgrade)" || fail "a second upgrade is not done already"
 
 say "the old version at n1, and at n3, which does not know of the upgrade yet"
 pmsd_stop 1
