@@ -105,8 +105,11 @@ struct pms_array_info {
     uint32_t region_bytes;
     bool write_cache;
     enum pms_array_phase phase;
-    uint64_t epoch;   // 0 while creating
-    int primary;      // slot, -1 unless phase ready
+    uint64_t epoch; // 0 while creating
+    int primary;    // slot, -1 unless phase ready
+    // The epoch in which this primary became it; later ones of the same primary leave it as it is. 0 unless
+    // phase ready.
+    uint64_t primary_since;
     unsigned n_slots; // slot numbers never change; a vacant slot is still counted
     struct pms_slot_info slots[PMS_SLOTS_MAX];
     uint32_t in_sync; // mask of slots; 0 unless phase ready

@@ -54,6 +54,7 @@ void pms_array_set_layout(json_t *json, const struct pms_array_info *info)
     PMS_MUST(pms_json_set_u64(json, "epoch", info->epoch));
     PMS_MUST(json_object_set_new(json, "primary",
                                  info->primary >= 0 ? pms_must(json_integer(info->primary)) : json_null()));
+    PMS_MUST(pms_json_set_u64(json, "primary_since", info->primary_since));
 }
 
 bool pms_array_forget_if_vacant(struct pms_state *st, const char *name)
@@ -320,6 +321,7 @@ int pms_on_array_commit(struct pms_apply *a)
 
     info.epoch = 1;
     info.primary = 0;
+    info.primary_since = 1;
     info.in_sync = (1u << info.n_slots) - 1;
     PMS_MUST(pms_json_set_str(json, "phase", "ready"));
     pms_array_set_layout(json, &info);
@@ -384,6 +386,7 @@ int pms_on_array_delete(struct pms_apply *a)
 
     info.epoch++;
     info.primary = -1;
+    info.primary_since = 0;
     info.in_sync = 0;
     PMS_MUST(pms_json_set_str(json, "phase", "deleting"));
     pms_array_set_layout(json, &info);

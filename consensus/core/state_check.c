@@ -133,6 +133,12 @@ static bool arrays_distinct(const struct pms_array_info *a, const struct pms_arr
     return true;
 }
 
+// Records of before there was primary_since are still read.
+static size_t array_members(const json_t *json)
+{
+    return PMS_ARRAY_MEMBERS - (json_object_get(json, "primary_since") == NULL ? 1 : 0);
+}
+
 static bool arrays_ok(const struct pms_state *st, const struct report *r)
 {
     struct pms_array_info a, b;
@@ -144,7 +150,7 @@ static bool arrays_ok(const struct pms_state *st, const struct report *r)
     if (json_object_size(st->arrays) > PMS_STATE_ARRAYS_MAX)
         return broken(r, "too many arrays");
     json_object_foreach (st->arrays, name, json) {
-        if (json_object_size(json) != PMS_ARRAY_MEMBERS || !pms_array_info_parse(name, json, &a) ||
+        if (json_object_size(json) != array_members(json) || !pms_array_info_parse(name, json, &a) ||
             pms_json_u64(json, "tsih_last", &tsih) != 0 || tsih > UINT16_MAX)
             return broken(r, "array %.63s", name);
         if (!array_slots_ok(st, &a, r))

@@ -95,6 +95,8 @@ static bool array_go_on(struct pms_apply *a, struct pms_array_info *info, const 
         info->primary = left;
         pms_sessions_orphan_all(a->st, info->name, a->index);
     }
+    if (info->primary >= 0)
+        info->primary_since = info->epoch; // also of the same node: what it left is from before
     pms_array_set_layout(json, info);
     return false;
 }
@@ -160,6 +162,7 @@ static void array_restart(struct pms_apply *a, json_t *json, struct pms_array_in
             pms_array_set_slot(json, i, 0, NULL);
     info->in_sync = 1u << slot;
     info->primary = (int)slot;
+    info->primary_since = info->epoch;
     pms_array_set_layout(json, info);
     // What initiators believe about this disk is not so any more: each logs in as a new nexus, and is told.
     PMS_MUST(json_array_clear(json_object_get(a->st->sessions, info->name)));

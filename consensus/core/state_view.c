@@ -129,6 +129,8 @@ static bool target_parse(const json_t *json, struct pms_array_info *out)
 // What the phase says of epoch, primary and in-sync set.
 static bool phase_consistent(const struct pms_array_info *a)
 {
+    if ((a->primary_since > 0) != (a->primary >= 0) || a->primary_since > a->epoch)
+        return false;
     if (a->phase == PMS_ARRAY_CREATING)
         return a->epoch == 0 && a->primary == -1 && a->in_sync == 0;
     if (a->phase == PMS_ARRAY_DELETING)
@@ -167,6 +169,11 @@ bool pms_array_info_parse(const char *name, const json_t *json, struct pms_array
     } else if (!json_is_null(primary)) {
         return false;
     }
+    // A record of before there was this field: since now, so that nothing older is trusted.
+    a.primary_since = a.primary >= 0 ? a.epoch : 0;
+    if (json_object_get(json, "primary_since") != NULL &&
+        pms_json_u64(json, "primary_since", &a.primary_since) != 0)
+        return false;
     if (!phase_consistent(&a))
         return false;
     *out = a;

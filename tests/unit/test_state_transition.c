@@ -14,7 +14,7 @@ struct step {
 static void table_run(struct fixture *f, const char *now, const struct step *steps, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        struct pms_array_info info;
+        struct pms_array_info info, was;
         uint64_t epoch = 1;
         char name[32];
 
@@ -24,6 +24,7 @@ static void table_run(struct fixture *f, const char *now, const struct step *ste
             f_transition(f, name, "takeover", epoch++, 0, now);
             assert_true(pms_json_bool(f->result, "ok", false));
         }
+        was = f_info(f, name);
         f_transition(f, name, steps[i].kind, epoch, steps[i].primary, steps[i].set);
         info = f_info(f, name);
         if (steps[i].wrong == NULL) {
@@ -37,6 +38,7 @@ static void table_run(struct fixture *f, const char *now, const struct step *ste
             assert_int_equal(f_u64(f, "epoch"), epoch + 1);
             assert_int_equal(info.epoch, epoch + 1);
             assert_int_equal(info.primary, steps[i].primary);
+            assert_int_equal(info.primary_since, info.primary == was.primary ? was.primary_since : epoch + 1);
             assert_int_equal(info.in_sync, mask);
         } else {
             if (pms_json_bool(f->result, "ok", true))
@@ -236,6 +238,29 @@ static void level_and_cache_set(struct fixture *f, const char *name, const char 
     json_decref(copy);
 }
 
+// A snapshot of before there was primary_since: as if the primary were new, so that nothing older is trusted.
+static void test_state_when_snapshot_is_old_then_the_primary_counts_as_new(void **state)
+{
+    struct fixture *f = *state;
+    json_t *copy;
+    char *text;
+
+    f_array(f, "v", 1, 2);
+    f_transition(f, "v", "refresh", 1, 0, "01");
+    assert_int_equal(f_info(f, "v").primary_since, 1);
+    copy = json_deep_copy(pms_state_tree(f->st));
+    json_object_del(json_object_get(json_object_get(copy, "arrays"), "v"), "primary_since");
+    text = pms_json_dump_compact(copy);
+    pms_state_destroy(f->st);
+    f->st = NULL;
+    assert_int_equal(pms_state_decode(text, strlen(text), &f->st), 0);
+    free(text);
+    json_decref(copy);
+    assert_int_equal(f_info(f, "v").primary_since, 2);
+    f_transition(f, "v", "refresh", 2, 0, "01");
+    assert_int_equal(f_info(f, "v").primary_since, 2);
+}
+
 static void test_transition_when_raid5_then_never_fewer_than_all_but_one(void **state)
 {
     struct fixture *f = *state;
@@ -280,6 +305,7 @@ int main(void)
         T(test_transition_when_not_ready_then_refused),
         T(test_transition_when_garbled_then_refused),
         T(test_transition_when_raid5_then_never_fewer_than_all_but_one),
+        T(test_state_when_snapshot_is_old_then_the_primary_counts_as_new),
         T(test_takeover_when_unclean_then_all_slots_or_none),
     };
 
