@@ -35,6 +35,7 @@
 #define PMS_EJECT_SLOW_MS     5000
 #define PMS_ADDR_LIFETIME_S   3
 #define PMS_ORPHAN_S          300
+#define PMS_TGTD_DEAF_MS      5000 // a tgtd whose event loop is silent for so long is replaced
 
 PMS_STATIC_ASSERT(PMS_SLOTS_MAX <= PMS_NODES_MAX, "no two slots of an array share a node");
 PMS_STATIC_ASSERT(PMS_VOTERS_MAX <= PMS_NODES_MAX, "voters are nodes");

@@ -41,10 +41,13 @@ struct pms_app {
     struct pms_net *net;
     struct pms_rpc *rpc;
     struct pms_raft *raft;
-    struct pms_loop *data;   // NULL on a witness
-    struct pms_guard *guard; // NULL on a witness
-    uv_poll_t data_poll;     // of the data loop's events
-    bool caught_up;          // all that was committed at start is applied: what comes now is new
+    struct pms_loop *data;        // NULL on a witness
+    struct pms_guard *guard;      // NULL on a witness
+    struct pms_guard_child *left; // left.c's
+    unsigned n_left;
+    uint64_t left_until_ns;
+    uv_poll_t data_poll; // of the data loop's events
+    bool caught_up;      // all that was committed at start is applied: what comes now is new
     uint64_t member_since_ns;
     bool level_reporting; // upgrade.c's
     uint64_t level_ns;

@@ -61,8 +61,10 @@ struct pms_local {
     void *handover_data;
 
     struct pms_at *at;
-    bool at_wanted; // activated, and not deactivated since
-    bool at_held;   // the address is off for want of a lease
+    bool at_wanted;  // activated, and not deactivated since
+    bool at_held;    // the address is off for want of a lease
+    bool at_standby; // a tgtd is kept ready
+    uint64_t tenure; // in which it was activated: the state's primary_since
     bool at_stopping;
     bool at_release_wanted; // the target waits for its ring's end
     bool ring_in_loop;      // attached, or being attached

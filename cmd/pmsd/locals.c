@@ -3,6 +3,7 @@
 // its record.
 #include "base/check.h"
 #include "base/err.h"
+#include "cmd/pmsd/left.h"
 #include "cmd/pmsd/local.h"
 
 #include <stdio.h>
@@ -173,6 +174,7 @@ void pms_locals_tick(struct pms_app *app)
 {
     uint64_t now = pms_clock_boot_ns();
 
+    pms_left_tick(app, now);
     pms_list_for_each (it, &app->arrays) {
         struct pms_local *a = pms_list_entry(it, struct pms_local, link);
 

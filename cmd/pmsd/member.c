@@ -2,7 +2,7 @@
 // Being a member: opening all rooms with this node's identity, feeding the agreed state, and closing them
 // again.
 //
-//   start: guard, listener, control RPC, data loop, Raft (which replays the log into the state)
+//   start: what an earlier pmsd left, guard, listener, control RPC, data loop, Raft (which replays the log into the state)
 //   stop:  tasks end, targets go down (address first), data loop, Raft, RPC, listener, guard, state
 #include "cmd/pmsd/member.h"
 #include "base/check.h"
@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "cmd/pmsd/left.h"
 #include "cmd/pmsd/local.h"
 #include "cmd/pmsd/data.h"
 #include "cmd/pmsd/handover.h"
@@ -334,7 +335,11 @@ int pms_member_start(struct pms_app *app, bool bootstrap, char *why, size_t why_
     app->members = pms_members_create(app);
     app->links = pms_links_create(app);
     if (!app->node.witness) {
-        rv = pms_guard_open(app->loop, NULL, &app->guard);
+        char path[sizeof(app->run_dir) + 16];
+
+        pms_left_open(app);
+        snprintf(path, sizeof(path), "%s/guard.sock", app->run_dir);
+        rv = pms_guard_open(app->loop, NULL, path, &app->guard);
         if (rv != 0)
             return failed(why, why_len, rv, "the guard process cannot be started");
         rv = pms_data_start(app);
@@ -370,6 +375,7 @@ static void on_guard_closed(void *data)
     struct pms_app *app = data;
 
     app->guard = NULL;
+    pms_left_close(app);
     stop_done(app);
 }
 

@@ -2,10 +2,16 @@
 // One array's iSCSI target on this node: up while this node serves the array, down at once when it may not
 // any more.
 //
-// Up: the takeover is applied AND the data loop says that it serves that epoch (design, section 6). Down,
+// Ready: on the other nodes whose copy is in sync a tgtd is set up and waits (standby), so that a takeover need
+// not start one. Up: the takeover is applied AND the data loop says that it serves that epoch (design, section 6). Down,
 // address first: another primary is applied; commands were dropped (fence); or no lease for LEASE_LOST_NS,
 // since this node may have been deposed without knowing it, and two nodes must never hold the address for
 // long. A short loss of the lease, or a refresh, only lets commands wait.
+//
+// A tgtd that an earlier pmsd of this node left may be gone on with if nobody else was primary in between (the
+// state's primary_since tells): its commands are as if they came now. Else it is ended: what it holds is old, and
+// must not land after what others have written.
+#include "cmd/pmsd/left.h"
 #include "cmd/pmsd/local.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -123,14 +129,58 @@ static void on_down(void *arg, int err)
     pms_app_kick(a->app);
 }
 
+static void target_stop(struct pms_local *a, const char *why)
+{
+    pms_log(PMS_LOG_INFO, "array %s: target goes down: %s", a->info.name, why);
+    a->at_wanted = a->at_held = a->at_standby = false;
+    a->at_stopping = true;
+}
+
 static void target_down(struct pms_local *a, const char *why)
 {
-    if (!a->at_wanted)
+    if (!a->at_wanted && !a->at_standby)
         return;
-    pms_log(PMS_LOG_INFO, "array %s: target goes down: %s", a->info.name, why);
-    a->at_wanted = a->at_held = false;
-    a->at_stopping = true;
+    target_stop(a, why);
     pms_at_deactivate(a->at, on_down, a);
+}
+
+// Nobody could go on for us: what initiators are connected to waits for the next pmsd of this node.
+static void target_leave(struct pms_local *a)
+{
+    target_stop(a, "it is left for the next pmsd");
+    pms_at_leave(a->at, on_down, a);
+}
+
+static void target_up(struct pms_local *a)
+{
+    struct pms_guard_child left;
+    bool found = pms_left_take(a->app, a->info.id, a->info.primary_since, &left);
+
+    a->at_wanted = true;
+    a->at_standby = false;
+    a->tenure = a->info.primary_since;
+    pms_log(PMS_LOG_INFO, "array %s: target goes up, epoch %llu", a->info.name,
+            (unsigned long long)a->info.epoch);
+    pms_at_activate(a->at, a->tenure, found ? &left : NULL);
+}
+
+// Could take over at once.
+static bool may_stand_by(const struct pms_local *a)
+{
+    return a->app->caught_up && a->in_state && a->info.phase == PMS_ARRAY_READY && a->slot >= 0 &&
+           a->info.slots[a->slot].in_sync && !pms_local_is_primary(a);
+}
+
+static void standby_step(struct pms_local *a)
+{
+    if (a->at_stopping || a->at_standby == may_stand_by(a))
+        return;
+    if (a->at_standby) {
+        target_down(a, "this copy is not in sync");
+    } else {
+        a->at_standby = true;
+        pms_at_standby(a->at);
+    }
 }
 
 static bool lease_lost(const struct pms_local *a)
@@ -152,32 +202,40 @@ static void hold_if_unleased(struct pms_local *a)
 void pms_local_serve(struct pms_local *a)
 {
     ring_released_if_asked(a);
+    if (a->app->caught_up && !pms_local_is_primary(a))
+        pms_left_drop(a->app, a->info.id);
     if (a->brick != PMS_BRICK_OPEN)
         return;
     if (a->at == NULL && pms_clock_boot_ns() >= a->retry_ns)
         target_open(a);
     if (a->at == NULL)
         return;
-    if (!pms_local_is_primary(a))
+    if (a->at_wanted && !pms_local_is_primary(a))
         target_down(a, "another node is primary");
+    else if (a->at_wanted && a->tenure != a->info.primary_since)
+        target_down(a, "another node was primary meanwhile");
     else if (a->fenced)
         target_down(a, "commands were dropped");
-    else if (!a->at_wanted && !a->at_stopping && pms_local_is_serving(a) && a->dp.leased) {
-        a->at_wanted = true;
-        pms_log(PMS_LOG_INFO, "array %s: target goes up, epoch %llu", a->info.name,
-                (unsigned long long)a->info.epoch);
-        pms_at_activate(a->at);
-    } else if (a->at_wanted) {
+    else if (!pms_local_is_primary(a))
+        standby_step(a);
+    else if (!a->at_wanted && !a->at_stopping && pms_local_is_serving(a) && a->dp.leased)
+        target_up(a);
+    else if (a->at_wanted)
         hold_if_unleased(a);
-    }
 }
 
 bool pms_local_unserve(struct pms_local *a)
 {
+    bool last = pms_local_is_primary(a) && a->info.in_sync == 1u << a->slot;
+
     ring_released_if_asked(a);
     if (a->at == NULL)
         return true;
-    target_down(a, "the array is closed here");
+    if (a->at_wanted && a->app->quit_stage != 0 && last) {
+        target_leave(a);
+    } else {
+        target_down(a, "the array is closed here");
+    }
     if (a->at_stopping)
         return false;
     pms_at_close(a->at);

@@ -156,7 +156,7 @@ int pms_ring_reap(struct pms_ring *ring, struct pms_ring_cpl *out, int n);
 bool pms_ring_reap_arm(struct pms_ring *ring);
 /*
  * After pmsd was lost: finds answers that it had stored but not announced. Returns their number;
- * pms_ring_reap then delivers them. Called before the next HELLO.
+ * pms_ring_reap then delivers them; to be done before anything is submitted again.
  */
 int pms_ring_rescan(struct pms_ring *ring);
 /* Gauge for the metrics: commands waiting in the plugin. */

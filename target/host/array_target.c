@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // One array's iSCSI target on one node.
 //
-//   IDLE --activate--> LISTENER  the socket, bound though the address is elsewhere
+//   IDLE --activate, standby--> LISTENER  the socket, bound though the address is elsewhere
 //                         |
 //        +----------> TGTD       process, target, LUN; hello -> ring_attach -> attached -> hello answered
+//        |                |      (of one that an earlier pmsd left: hello only)
+//        |            STANDBY    only when it was asked for, until activate
 //        |                |
 //        |            IMPORT     sessions from the cluster state
 //        |                |
 //        |            PORTAL     the plugin accepts from the listener; nobody can reach it yet
 //        |                |
-//        |            SERVE      commands flow
-//        |                |
 //        |            ADDRESS    may_serve, address up, ARP, tickles <--- address lost ---+
+//        |                |                                                               |
+//        |            SERVE      the gate opens, if it is not: commands flow              |
 //        |                |                                                               |
 //        |            SERVING ------------------------------------------------------------+
 //        |                | tgtd died, the plugin's connection ended, or any step above failed
 //        +-- pause -- DRAIN      kill, ring_release -> released; the address stays if it was up
 //
-//   any --deactivate--> STOP_ADDRESS  address off
+//   any --deactivate, leave--> STOP_ADDRESS  address off
 //                         |           gone, or not within ADDRESS_OFF_MS (then its lifetime ends it)
-//                       STOP_TGTD     kill, ring_release -> released, listener closed --> IDLE
+//                       STOP_TGTD     kill or leave, ring_release -> released, listener closed --> IDLE
+//
+// The address comes before the gate is opened, so that the answers which a left tgtd has in store are not sent
+// while they would be lost: TCP would wait longer and longer before it tries again.
 //
 // Why the address stays while tgtd is started anew: the listener is pmsd's, so a connection that comes
 // meanwhile is completed by the kernel and waits, with its login, for the new tgtd. Taking the address away
@@ -27,9 +32,11 @@
 #include "target/host/array_target_internal.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include "base/check.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -45,9 +52,10 @@ static void start(struct pms_at *at);
 
 const char *pms_at_state_name(enum pms_at_state state)
 {
-    static const char *const names[] = {[PMS_AT_DOWN] = "down",       [PMS_AT_STARTING] = "starting",
-                                        [PMS_AT_SERVING] = "serving", [PMS_AT_RESTARTING] = "restarting",
-                                        [PMS_AT_HELD] = "held",       [PMS_AT_STOPPING] = "stopping"};
+    static const char *const names[] = {
+        [PMS_AT_DOWN] = "down",        [PMS_AT_STARTING] = "starting",     [PMS_AT_STANDBY] = "standby",
+        [PMS_AT_SERVING] = "serving",  [PMS_AT_RESTARTING] = "restarting", [PMS_AT_HELD] = "held",
+        [PMS_AT_STOPPING] = "stopping"};
 
     return (unsigned)state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
 }
@@ -58,7 +66,7 @@ static void invariants(const struct pms_at *at)
               (!at->tgtd && !at->tgtd_stopping && !at->portal && at->ring == RING_NONE));
     PMS_CHECK(!at->tgtd || !at->tgtd_stopping);
     PMS_CHECK(at->step < STEP_TGTD || at->step > STEP_SERVING || at->tgtd);
-    PMS_CHECK(at->step < STEP_IMPORT || at->step > STEP_SERVING || at->ring == RING_ATTACHED);
+    PMS_CHECK(at->step < STEP_STANDBY || at->step > STEP_SERVING || at->ring == RING_ATTACHED);
     PMS_CHECK(!at->addr_up || at->portal);
 }
 
@@ -98,7 +106,7 @@ static void on_waiters(uv_timer_t *t)
         w->cb(w->arg, err);
         free(w);
     }
-    if (at->step == STEP_IDLE && at->wanted)
+    if (at->step == STEP_IDLE && at->goal != GOAL_DOWN)
         start(at);
 }
 
@@ -150,13 +158,16 @@ static void ring_release(struct pms_at *at)
 
 static void drain_begin(struct pms_at *at, enum step step)
 {
+    bool leave = at->leaving && step == STEP_STOP_TGTD && at->stop_err == 0;
     struct pms_tgtd *tgtd = at->tgtd;
 
     at->tgtd = NULL;
-    at->tgtd_stopping = at->tgtd_stopping || tgtd;
+    at->tgtd_stopping = at->tgtd_stopping || (tgtd && !leave);
     pms_at_step_enter(at, step, NULL, 0);
     pms_session_expect(at->server, 0);
-    if (tgtd)
+    if (tgtd && leave)
+        pms_tgtd_leave(tgtd);
+    else if (tgtd)
         pms_tgtd_stop(tgtd, on_tgtd_stopped, at);
     ring_release(at);
     drained_check(at);
@@ -169,10 +180,11 @@ void pms_at_fail(struct pms_at *at, int err)
 
     if (at->step < STEP_TGTD || at->step > STEP_SERVING)
         return;
-    if (at->step == STEP_SERVING && pms_clock_boot_ns() - at->serving_since_ns > STEADY_MS * 1000000ull)
+    if ((at->step == STEP_SERVING || at->step == STEP_STANDBY) &&
+        pms_clock_boot_ns() - at->steady_since_ns > STEADY_MS * 1000000ull)
         at->failures = 0;
     at->failures++;
-    served = at->state != PMS_AT_STARTING;
+    served = at->state != PMS_AT_STARTING && at->state != PMS_AT_STANDBY;
     drain_begin(at, STEP_DRAIN);
     // A callback may have deactivated.
     if (!pms_at_stopping(at))
@@ -186,6 +198,8 @@ void pms_at_ring_attached(struct pms_at *at, int err)
     if (at->step == STEP_TGTD) {
         // With an error the plugin refuses the LUN, and the step fails by that.
         pms_session_hello_done(at->server, err);
+        if (at->adopted)
+            pms_at_on_tgtd_ready(at, err);
         return;
     }
     ring_release(at);
@@ -226,6 +240,7 @@ int pms_at_open(uv_loop_t *loop, struct pms_guard *guard, const struct pms_tgtd_
     memcpy(at->iqn, conf->iqn, strlen(conf->iqn));
     at->cbs = *cbs;
     at->arg = arg;
+    at->deaf_ms = conf->tgtd_deaf_ms ? conf->tgtd_deaf_ms : PMS_TGTD_DEAF_MS;
     pms_list_init(&at->waiters);
     memcpy(session.serial, conf->serial, strlen(conf->serial));
     pms_session_naa(conf->cluster_uuid, conf->array_id, session.naa);
@@ -251,7 +266,7 @@ static void on_timer_closed(uv_handle_t *h)
 
 void pms_at_close(struct pms_at *at)
 {
-    PMS_CHECK(at->step == STEP_IDLE && !at->wanted && pms_list_empty(&at->waiters));
+    PMS_CHECK(at->step == STEP_IDLE && at->goal == GOAL_DOWN && pms_list_empty(&at->waiters));
     pms_session_server_close(at->server);
     uv_close((uv_handle_t *)&at->timer, on_timer_closed);
 }
@@ -264,15 +279,43 @@ static void start(struct pms_at *at)
     pms_at_state_set(at, PMS_AT_STARTING, 0);
 }
 
-void pms_at_activate(struct pms_at *at)
+void pms_at_left_kill(struct pms_at *at)
 {
-    if (at->wanted)
+    if (at->left.pid == 0)
         return;
-    at->wanted = true;
-    // While something still goes down, and while its waiters have not been told, on_waiters goes on from
-    // here.
+    pidfd_send_signal(at->left.pidfd, SIGKILL, NULL, 0);
+    pms_guard_child_close(&at->left);
+    at->left.pid = 0;
+}
+
+// While something still goes down, and while its waiters have not been told, on_waiters goes on from here.
+static void goal_set(struct pms_at *at, enum goal goal)
+{
+    at->goal = goal;
     if (at->step == STEP_IDLE && pms_list_empty(&at->waiters))
         start(at);
+}
+
+void pms_at_activate(struct pms_at *at, uint64_t tenure, struct pms_guard_child *left)
+{
+    PMS_CHECK(tenure != 0);
+    pms_at_left_kill(at);
+    if (left)
+        at->left = *left;
+    if (at->step != STEP_IDLE)
+        pms_at_left_kill(at); // there is one of our own already
+    if (at->goal == GOAL_SERVE)
+        return;
+    at->tenure = tenure;
+    goal_set(at, GOAL_SERVE);
+    if (at->step == STEP_STANDBY)
+        pms_at_serve_begin(at);
+}
+
+void pms_at_standby(struct pms_at *at)
+{
+    if (at->goal == GOAL_DOWN)
+        goal_set(at, GOAL_STANDBY);
 }
 
 static void on_address_off_late(uv_timer_t *t)
@@ -316,14 +359,15 @@ void pms_at_address_hold(struct pms_at *at, bool hold)
     at->addr_falling = true;
     pms_portal_down(at->portal, on_address_held, at);
     if (at->step != STEP_SERVING && at->step != STEP_ADDRESS)
-        return; // tgtd is being started anew
+        return; // tgtd is being started anew, or its gate opened
     pms_at_step_enter(at, STEP_ADDRESS, NULL, 0);
     pms_at_state_set(at, PMS_AT_HELD, 0);
 }
 
-void pms_at_deactivate(struct pms_at *at, pms_at_cb cb, void *arg)
+static void down(struct pms_at *at, pms_at_cb cb, void *arg)
 {
-    at->wanted = false;
+    at->goal = GOAL_DOWN;
+    pms_at_left_kill(at);
     if (cb) {
         struct waiter *w = calloc(1, sizeof(*w));
 
@@ -349,6 +393,18 @@ void pms_at_deactivate(struct pms_at *at, pms_at_cb cb, void *arg)
     if (!at->addr_falling)
         pms_portal_down(at->portal, on_address_off, at);
     pms_at_state_set(at, PMS_AT_STOPPING, 0);
+}
+
+void pms_at_leave(struct pms_at *at, pms_at_cb cb, void *arg)
+{
+    at->leaving = at->goal == GOAL_SERVE && at->step >= STEP_IMPORT && at->step <= STEP_SERVING;
+    down(at, cb, arg);
+}
+
+void pms_at_deactivate(struct pms_at *at, pms_at_cb cb, void *arg)
+{
+    at->leaving = false;
+    down(at, cb, arg);
 }
 
 enum pms_at_state pms_at_state_get(const struct pms_at *at)

@@ -16,6 +16,7 @@
 enum pms_at_state {
     PMS_AT_DOWN,       // nothing runs, no address
     PMS_AT_STARTING,   // on the way up (also: waiting to start again)
+    PMS_AT_STANDBY,    // tgtd is set up and waits; it answers nobody, its address is not here
     PMS_AT_SERVING,    // address up, sessions restored
     PMS_AT_RESTARTING, // tgtd died: the address stays, connections wait in the listener's queue
     PMS_AT_HELD,       // all as when serving, but the address is off (pms_at_address_hold)
@@ -33,10 +34,11 @@ struct pms_at_conf {
     uint64_t size_bytes;
     bool write_cache;
     struct pms_portal_conf portal;
+    unsigned tgtd_deaf_ms; // a tgtd silent for so long is replaced; 0: PMS_TGTD_DEAF_MS
 };
 
 // All run on the control loop, and never from inside a call of this header (but state may run inside activate
-// and deactivate). They may call activate and deactivate and the answers below, not close.
+// and deactivate). They may call activate, standby and deactivate and the answers below, not close.
 struct pms_at_cbs {
     // A ring to serve: hand it to the data loop, then call pms_at_ring_attached. Takes over the descriptors.
     void (*ring_attach)(void *arg, const struct pms_session_fds *fds);
@@ -65,8 +67,14 @@ int pms_at_open(uv_loop_t *loop, struct pms_guard *guard, const struct pms_tgtd_
 // Must be down. Frees it when its handles are closed.
 void pms_at_close(struct pms_at *at);
 
-// Go up, and stay up through tgtd's deaths until deactivate. Does nothing if that is under way or done.
-void pms_at_activate(struct pms_at *at);
+// Go up, and stay up through tgtd's deaths until deactivate. Does nothing if that is under way or done; a
+// standby goes on from where it is. tenure (not 0): names this node's time as the array's primary; a pmsd that
+// is started in the same tenure may go on with what this one leaves. left (NULL: none): what an earlier pmsd
+// left in this tenure; taken over. It keeps its connections and its ring; if that fails it is killed, and
+// another is started.
+void pms_at_activate(struct pms_at *at, uint64_t tenure, struct pms_guard_child *left);
+// Have a tgtd ready, through its deaths, until activate or deactivate. Does nothing unless down.
+void pms_at_standby(struct pms_at *at);
 // Address off, then SIGKILL to tgtd, then wait for its end and for ring_released. cb (may be NULL) runs once,
 // at most PMS_AT_STOP_MS_MAX later plus the time that pmsd takes for ring_released. err -ETIMEDOUT: the
 // address or the process would not go in time; the kernel drops the one within PMS_ADDR_LIFETIME_S, and
@@ -75,6 +83,8 @@ void pms_at_activate(struct pms_at *at);
 typedef void (*pms_at_cb)(void *arg, int err);
 void pms_at_deactivate(struct pms_at *at, pms_at_cb cb, void *arg);
 #define PMS_AT_STOP_MS_MAX 3000
+// As deactivate, but a tgtd that serves is left running, for the next pmsd: it holds all that comes.
+void pms_at_leave(struct pms_at *at, pms_at_cb cb, void *arg);
 
 // While held, the address is off; tgtd, sessions and the ring stay. For a primary that has had no lease for a
 // while: it may have been deposed without knowing it. Afterwards the address comes back as at the start

@@ -13,15 +13,18 @@ enum step {
     STEP_IDLE,
     STEP_LISTENER,
     STEP_TGTD,
+    STEP_STANDBY,
     STEP_IMPORT,
     STEP_PORTAL,
-    STEP_SERVE,
     STEP_ADDRESS,
+    STEP_SERVE,
     STEP_SERVING,
     STEP_DRAIN,
     STEP_STOP_ADDRESS,
     STEP_STOP_TGTD,
 };
+
+enum goal { GOAL_DOWN, GOAL_STANDBY, GOAL_SERVE }; // the last word of pmsd
 
 enum ring_state { RING_NONE, RING_ATTACHING, RING_ATTACHED, RING_RELEASING };
 
@@ -45,7 +48,13 @@ struct pms_at {
 
     enum step step;
     enum pms_at_state state;
-    bool wanted;       // activate was the last word
+    enum goal goal;
+    uint64_t tenure;
+    struct pms_guard_child left; // of an earlier pmsd, to go on with; pid 0: none
+    bool adopted;                // tgtd is such a one
+    bool open;                   // its gate
+    bool leaving;                // what serves shall outlive us
+    unsigned deaf_ms;
     bool addr_up;      // or rising
     bool addr_falling; // for a hold
     bool held;
@@ -56,8 +65,8 @@ struct pms_at {
     bool tgtd_stopping;
     enum ring_state ring;
     unsigned starts;
-    unsigned failures; // since it was steady
-    uint64_t serving_since_ns;
+    unsigned failures;        // since it was steady
+    uint64_t steady_since_ns; // serving, or on standby
     int stop_err;
     struct pms_list waiters;
 };
@@ -73,8 +82,14 @@ static inline bool pms_at_stopping(const struct pms_at *at)
     return at->step == STEP_STOP_ADDRESS || at->step == STEP_STOP_TGTD;
 }
 
-// The way up's beginning: opens the listener if there is none, then starts tgtd.
+// The way up's beginning: opens the listener if there is none, then starts tgtd, or goes on with what was left.
 void pms_at_on_start_time(uv_timer_t *t);
+// From a tgtd that is set up to serving.
+void pms_at_serve_begin(struct pms_at *at);
+// What waits to be adopted is killed.
+void pms_at_left_kill(struct pms_at *at);
+// tgtd is set up.
+void pms_at_on_tgtd_ready(void *arg, int err);
 // In STEP_ADDRESS: tries to raise the address.
 void pms_at_on_address_time(uv_timer_t *t);
 extern const struct pms_session_cbs pms_at_session_cbs;

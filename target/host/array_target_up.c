@@ -13,6 +13,7 @@
 #define LISTENER_RETRY_MS 20
 #define LISTENER_RETRIES  100
 #define PLUGIN_ANSWER_MS  5000 // for import, portal, serve
+#define ADOPT_MS          2000 // for the hello of a tgtd that was left
 #define MAY_SERVE_MS      20   // between two questions
 #define ADDRESS_FAILED_MS 2000
 #define ADDRESS_RETRY_MS  500
@@ -31,6 +32,23 @@ void pms_at_on_address_time(uv_timer_t *t)
     address_raise(t->data);
 }
 
+static void serving(struct pms_at *at)
+{
+    at->steady_since_ns = pms_clock_boot_ns();
+    pms_at_step_enter(at, STEP_SERVING, NULL, 0);
+    pms_at_state_set(at, PMS_AT_SERVING, 0);
+}
+
+static void gate_open(struct pms_at *at)
+{
+    int err = pms_session_serve(at->server, true);
+
+    if (err)
+        pms_at_fail(at, err);
+    else
+        pms_at_step_enter(at, STEP_SERVE, on_plugin_silent, PLUGIN_ANSWER_MS);
+}
+
 static void on_address_up(void *arg, int err)
 {
     struct pms_at *at = arg;
@@ -47,9 +65,10 @@ static void on_address_up(void *arg, int err)
         pms_at_state_set(at, PMS_AT_STARTING, err);
         return;
     }
-    at->serving_since_ns = pms_clock_boot_ns();
-    pms_at_step_enter(at, STEP_SERVING, NULL, 0);
-    pms_at_state_set(at, PMS_AT_SERVING, 0);
+    if (at->open)
+        serving(at);
+    else
+        gate_open(at);
 }
 
 static void on_address_lost(void *arg, int err)
@@ -123,8 +142,12 @@ static void on_serve_done(void *arg, bool on)
 
     if (at->step != STEP_SERVE || !on)
         return;
-    pms_at_step_enter(at, STEP_ADDRESS, NULL, 0);
-    address_raise(at);
+    at->open = true;
+    if (at->addr_up) {
+        serving(at);
+        return;
+    }
+    pms_at_step_enter(at, STEP_ADDRESS, pms_at_on_address_time, ADDRESS_RETRY_MS); // lost or held meanwhile
 }
 
 static void on_portal_done(void *arg, int err)
@@ -133,12 +156,12 @@ static void on_portal_done(void *arg, int err)
 
     if (at->step != STEP_PORTAL)
         return;
-    if (!err)
-        err = pms_session_serve(at->server, true);
-    if (err)
+    if (err) {
         pms_at_fail(at, err);
-    else
-        pms_at_step_enter(at, STEP_SERVE, on_plugin_silent, PLUGIN_ANSWER_MS);
+        return;
+    }
+    pms_at_step_enter(at, STEP_ADDRESS, NULL, 0);
+    address_raise(at);
 }
 
 static void on_import_done(void *arg, int err)
@@ -170,8 +193,23 @@ static int import(struct pms_at *at)
     return err;
 }
 
-// tgtd is set up; that includes the LUN, so the plugin has said hello.
-static void on_tgtd_ready(void *arg, int err)
+void pms_at_serve_begin(struct pms_at *at)
+{
+    int err;
+
+    pms_tgtd_tenure(at->tgtd, at->tenure); // before it can have answered anybody
+    err = import(at);
+    if (err) {
+        pms_at_fail(at, err);
+        return;
+    }
+    pms_at_step_enter(at, STEP_IMPORT, on_plugin_silent, PLUGIN_ANSWER_MS);
+    if (at->state == PMS_AT_STANDBY)
+        pms_at_state_set(at, PMS_AT_STARTING, 0);
+}
+
+// That includes the LUN, so the plugin has said hello.
+void pms_at_on_tgtd_ready(void *arg, int err)
 {
     struct pms_at *at = arg;
 
@@ -179,12 +217,15 @@ static void on_tgtd_ready(void *arg, int err)
         return;
     if (!err && at->ring != RING_ATTACHED)
         err = PMS_EPROTO;
-    if (!err)
-        err = import(at);
-    if (err)
+    if (err) {
         pms_at_fail(at, err);
-    else
-        pms_at_step_enter(at, STEP_IMPORT, on_plugin_silent, PLUGIN_ANSWER_MS);
+    } else if (at->goal == GOAL_SERVE) {
+        pms_at_serve_begin(at);
+    } else {
+        at->steady_since_ns = pms_clock_boot_ns();
+        pms_at_step_enter(at, STEP_STANDBY, NULL, 0);
+        pms_at_state_set(at, PMS_AT_STANDBY, 0);
+    }
 }
 
 static void on_tgtd_exit(void *arg, int status)
@@ -213,37 +254,72 @@ static void on_plugin_lost(void *arg, int err)
     pms_at_fail(arg, err ? err : -ECONNRESET);
 }
 
+static int tgtd_adopt(struct pms_at *at, const struct pms_tgtd_conf *conf)
+{
+    int err = pms_tgtd_adopt(at->loop, at->guard, conf, &at->left, on_tgtd_exit, at, &at->tgtd);
+
+    at->left.pid = 0; // its listener has become the portal's, the rest tgtd's
+    if (err) {
+        pms_log(PMS_LOG_WARN, "array %s: the tgtd that an earlier pmsd left cannot be used: %s", at->name,
+                pms_err_text(err));
+        return err;
+    }
+    pms_log(PMS_LOG_INFO, "array %s: going on with the tgtd (pid %d) that an earlier pmsd left", at->name,
+            (int)pms_tgtd_pid(at->tgtd));
+    return 0;
+}
+
 static void tgtd_start(struct pms_at *at)
 {
     struct pms_tgtd_conf conf = {.array_id = at->array_id,
                                  .name = at->name,
                                  .iqn = at->iqn,
                                  .listen_fd = pms_portal_listen_fd(at->portal),
-                                 .plugin_sock = at->plugin_sock};
-    int err;
+                                 .plugin_sock = at->plugin_sock,
+                                 .deaf_ms = at->deaf_ms};
+    int err = 0;
 
-    err = pms_tgtd_start(at->loop, at->guard, at->paths, &conf, on_tgtd_ready, on_tgtd_exit, at, &at->tgtd);
+    at->open = false;
+    at->adopted = at->left.pid != 0 && tgtd_adopt(at, &conf) == 0;
+    if (!at->adopted)
+        err = pms_tgtd_start(at->loop, at->guard, at->paths, &conf, pms_at_on_tgtd_ready, on_tgtd_exit, at,
+                             &at->tgtd);
     if (err) {
         at->failures++;
         pms_at_step_enter(at, STEP_DRAIN, pms_at_on_start_time, PAUSE_MS_MAX);
         pms_at_state_set(at, at->state, err);
         return;
     }
-    at->starts++;
+    at->starts += !at->adopted;
     pms_session_expect(at->server, pms_tgtd_pid(at->tgtd));
-    pms_at_step_enter(at, STEP_TGTD, NULL, 0);
+    pms_at_step_enter(at, STEP_TGTD, at->adopted ? on_plugin_silent : NULL, ADOPT_MS);
+}
+
+static int portal_open(struct pms_at *at)
+{
+    int fd = at->left.pid != 0 ? at->left.listen_fd : -1;
+    int err;
+
+    at->left.listen_fd = -1;
+    if (at->portal && fd >= 0)
+        close(fd);
+    if (at->portal)
+        return 0;
+    err = pms_portal_open(at->loop, at->guard, &at->portal_conf, fd, on_address_lost, at, &at->portal);
+    if (!err || fd < 0)
+        return err;
+    pms_at_left_kill(at); // of no use without its listener
+    return -EADDRINUSE;   // until it has ended
 }
 
 static void listener_open(struct pms_at *at)
 {
-    int err = 0;
+    int err = portal_open(at);
 
-    if (!at->portal)
-        err = pms_portal_open(at->loop, at->guard, &at->portal_conf, on_address_lost, at, &at->portal);
     if (err) {
         bool soon = err == -EADDRINUSE && ++at->failures < LISTENER_RETRIES;
 
-        // A killed pmsd's tgtd or guard holds the address for a moment yet: no news.
+        // A killed tgtd or guard of an earlier pmsd holds the address for a moment yet: no news.
         pms_at_step_enter(at, STEP_LISTENER, pms_at_on_start_time, soon ? LISTENER_RETRY_MS : PAUSE_MS_MAX);
         if (!soon)
             pms_at_state_set(at, PMS_AT_STARTING, err);

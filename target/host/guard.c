@@ -39,13 +39,14 @@ struct pms_guard_addr {
 struct pms_guard_pid {
     struct pms_list link;
     struct pms_guard *guard;
-    uint32_t id;
-    int fd;
+    struct pms_guard_msg msg; // carries id and tenure
+    int fds[PMS_GUARD_FDS];
 };
 
 struct pms_guard {
     uv_loop_t *loop;
     char *exe;
+    char *path;
     struct pms_proc *proc; // NULL: none runs
     int fd;                // our end, -1: none
     uv_poll_t poll;        // of fd; a new handle's life with every guard
@@ -66,34 +67,12 @@ static int guard_start(struct pms_guard *g);
 static void guard_lost(struct pms_guard *g);
 static void on_restart(uv_timer_t *t);
 
-static int packet_send(struct pms_guard *g, const struct pms_guard_msg *msg, int fd)
-{
-    union {
-        struct cmsghdr hdr;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec iov = {.iov_base = (void *)msg, .iov_len = sizeof(*msg)};
-    struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1};
-
-    if (g->fd < 0)
-        return -ENOTCONN;
-    if (fd >= 0) {
-        mh.msg_control = &control;
-        mh.msg_controllen = sizeof(control);
-        control.hdr.cmsg_level = SOL_SOCKET;
-        control.hdr.cmsg_type = SCM_RIGHTS;
-        control.hdr.cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(&control.hdr), &fd, sizeof(int));
-    }
-    return sendmsg(g->fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
-}
-
 // A guard that takes no more is as good as dead; the next one is told everything.
-static void tell(struct pms_guard *g, const struct pms_guard_msg *msg, int fd)
+static void tell(struct pms_guard *g, struct pms_guard_msg *msg, const int *fds)
 {
-    int err = packet_send(g, msg, fd);
+    int err = g->fd >= 0 ? pms_guard_msg_send(g->fd, msg, fds, MSG_DONTWAIT) : 0;
 
-    if (err && err != -ENOTCONN && g->proc) {
+    if (err && g->proc) {
         pms_log(PMS_LOG_ERROR, "the guard does not listen (%s): it is replaced", strerror(-err));
         pms_proc_kill(g->proc);
     }
@@ -101,16 +80,17 @@ static void tell(struct pms_guard *g, const struct pms_guard_msg *msg, int fd)
 
 static void addr_tell(struct pms_guard_addr *a)
 {
+    const int fds[PMS_GUARD_FDS] = {a->state == ADDR_DELETING ? -1 : a->fd, -1, -1};
+
     a->msg.op = a->state == ADDR_DELETING ? PMS_GUARD_ADDR_DEL : PMS_GUARD_ADDR_ADD;
     a->msg.lifetime_s = a->guard->lifetime_s;
-    tell(a->guard, &a->msg, a->state == ADDR_DELETING ? -1 : a->fd);
+    tell(a->guard, &a->msg, fds);
 }
 
 static void pid_tell(struct pms_guard_pid *p)
 {
-    struct pms_guard_msg msg = {.op = PMS_GUARD_PID_ADD, .id = p->id};
-
-    tell(p->guard, &msg, p->fd);
+    p->msg.op = PMS_GUARD_PID_ADD;
+    tell(p->guard, &p->msg, p->fds);
 }
 
 static void addr_free(struct pms_guard_addr *a)
@@ -181,6 +161,7 @@ static void free_when_closed(struct pms_guard *g)
         return;
     if (g->close_cb)
         g->close_cb(g->close_arg);
+    free(g->path);
     free(g->exe);
     free(g);
 }
@@ -204,11 +185,13 @@ static void on_readable(uv_poll_t *h, int status, int events)
     (void)events;
     while (g->fd >= 0) {
         struct pms_guard_msg msg;
-        ssize_t n = recv(g->fd, &msg, sizeof(msg), MSG_DONTWAIT);
+        int fds[PMS_GUARD_FDS];
+        int rv = pms_guard_msg_receive(g->fd, &msg, fds, MSG_DONTWAIT);
 
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        pms_guard_fds_close(fds);
+        if (rv == -EAGAIN || rv == -EINTR)
             return;
-        if (n != sizeof(msg)) {
+        if (rv != 1) {
             guard_lost(g);
             return;
         }
@@ -283,12 +266,12 @@ static void on_renew(uv_timer_t *t)
     struct pms_guard_msg msg = {.op = PMS_GUARD_RENEW, .lifetime_s = g->lifetime_s};
 
     if (!pms_list_empty(&g->addrs))
-        tell(g, &msg, -1);
+        tell(g, &msg, NULL);
 }
 
 static int guard_start(struct pms_guard *g)
 {
-    char *argv[] = {(char[]){"pms-guard"}, (char[]){PMS_GUARD_ARG}, NULL};
+    char *argv[] = {(char[]){"pms-guard"}, (char[]){PMS_GUARD_ARG}, g->path, NULL};
     int pair[2];
     struct pms_proc_conf conf = {
         .exe = g->exe, .argv = argv, .fds = &pair[1], .fds_count = 1, .output_fd = -1, .own_session = true};
@@ -321,7 +304,7 @@ static int guard_start(struct pms_guard *g)
     return 0;
 }
 
-int pms_guard_open(uv_loop_t *loop, const char *exe, struct pms_guard **guard)
+int pms_guard_open(uv_loop_t *loop, const char *exe, const char *path, struct pms_guard **guard)
 {
     struct pms_guard *g = calloc(1, sizeof(*g));
     int err;
@@ -329,17 +312,15 @@ int pms_guard_open(uv_loop_t *loop, const char *exe, struct pms_guard **guard)
     if (!g)
         return -ENOMEM;
     g->exe = strdup(exe ? exe : "/proc/self/exe");
-    if (!g->exe) {
-        free(g);
-        return -ENOMEM;
-    }
+    g->path = strdup(path);
     g->loop = loop;
     g->fd = -1;
     g->lifetime_s = PMS_ADDR_LIFETIME_S;
     pms_list_init(&g->addrs);
     pms_list_init(&g->pids);
-    err = guard_start(g);
+    err = g->exe && g->path ? guard_start(g) : -ENOMEM;
     if (err) {
+        free(g->path);
         free(g->exe);
         free(g);
         return err;
@@ -360,8 +341,17 @@ void pms_guard_lifetime_set(struct pms_guard *g, unsigned lifetime_s)
     g->lifetime_s = lifetime_s;
 }
 
+static void pid_free(struct pms_guard_pid *p)
+{
+    pms_list_del(&p->link);
+    pms_guard_fds_close(p->fds);
+    free(p);
+}
+
 void pms_guard_close(struct pms_guard *g, void (*cb)(void *arg), void *arg)
 {
+    bool keeps = false;
+
     g->closing = true;
     g->close_cb = cb;
     g->close_arg = arg;
@@ -371,9 +361,8 @@ void pms_guard_close(struct pms_guard *g, void (*cb)(void *arg), void *arg)
     pms_list_for_each_safe (it, &g->pids) {
         struct pms_guard_pid *p = pms_list_entry(it, struct pms_guard_pid, link);
 
-        pms_list_del(&p->link);
-        close(p->fd);
-        free(p);
+        keeps = keeps || p->msg.tenure != 0;
+        pid_free(p);
     }
     uv_timer_stop(&g->renew);
     uv_timer_start(&g->restart, on_restart, CLOSE_MS, 0);
@@ -381,6 +370,10 @@ void pms_guard_close(struct pms_guard *g, void (*cb)(void *arg), void *arg)
         uv_close((uv_handle_t *)&g->poll, on_poll_closed);
         close(g->fd);
         g->fd = -1;
+    }
+    if (g->proc && keeps) {
+        pms_proc_forget(g->proc); // it ends when it has nothing to keep any more
+        g->proc = NULL;
     }
     if (!g->proc)
         timers_close(g);
@@ -428,7 +421,7 @@ void pms_guard_addr_announce(struct pms_guard_addr *a)
 {
     struct pms_guard_msg msg = {.op = PMS_GUARD_ANNOUNCE, .id = a->msg.id};
 
-    tell(a->guard, &msg, -1);
+    tell(a->guard, &msg, NULL);
 }
 
 void pms_guard_addr_del(struct pms_guard_addr *a, pms_guard_cb cb, void *arg)
@@ -443,31 +436,46 @@ void pms_guard_addr_del(struct pms_guard_addr *a, pms_guard_cb cb, void *arg)
     addr_tell(a);
 }
 
-int pms_guard_pid_add(struct pms_guard *g, int pidfd, struct pms_guard_pid **out)
+int pms_guard_pid_add(struct pms_guard *g, const struct pms_guard_child *child, struct pms_guard_pid **out)
 {
+    const int fds[PMS_GUARD_FDS] = {child->pidfd, child->listen_fd, child->log_fd};
     struct pms_guard_pid *p = calloc(1, sizeof(*p));
+    int err = 0;
 
     if (!p)
         return -ENOMEM;
-    p->fd = fcntl(pidfd, F_DUPFD_CLOEXEC, 0);
-    if (p->fd < 0) {
+    for (unsigned i = 0; i < PMS_GUARD_FDS; i++) {
+        p->fds[i] = fds[i] >= 0 ? fcntl(fds[i], F_DUPFD_CLOEXEC, 0) : -1;
+        if (fds[i] >= 0 && p->fds[i] < 0)
+            err = -errno;
+    }
+    if (err) {
+        pms_guard_fds_close(p->fds);
         free(p);
-        return -errno;
+        return err;
     }
     p->guard = g;
-    p->id = ++g->id_last;
+    p->msg.id = ++g->id_last;
+    p->msg.pid = child->pid;
+    p->msg.array_id = child->array_id;
+    p->msg.tenure = child->tenure;
+    memcpy(p->msg.ipc_path, child->ipc_path, sizeof(p->msg.ipc_path));
     pms_list_add_tail(&g->pids, &p->link);
     pid_tell(p);
     *out = p;
     return 0;
 }
 
+void pms_guard_pid_tenure(struct pms_guard_pid *p, uint64_t tenure)
+{
+    p->msg.tenure = tenure;
+    pid_tell(p);
+}
+
 void pms_guard_pid_del(struct pms_guard_pid *p)
 {
-    struct pms_guard_msg msg = {.op = PMS_GUARD_PID_DEL, .id = p->id};
+    struct pms_guard_msg msg = {.op = PMS_GUARD_PID_DEL, .id = p->msg.id};
 
-    tell(p->guard, &msg, -1);
-    pms_list_del(&p->link);
-    close(p->fd);
-    free(p);
+    tell(p->guard, &msg, NULL);
+    pid_free(p);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The guard: a small process that alone puts portal addresses on interfaces, and that takes them off, kills
-// every tgtd and lets go of the listeners the moment pmsd is gone, however it went.
+// The guard: a small process that alone puts portal addresses on interfaces, and that takes them off the
+// moment pmsd is gone, however it went. What pmsd left running it keeps for PMS_GUARD_KEEP_MS, so that a
+// pmsd that is started meanwhile can go on with it (pms_guard_inherit); then it kills that. Without its pmsd
+// a tgtd answers nobody: the plugin holds everything.
 //
 // pmsd talks to it over a socket pair; its end is the guard's life line. The guard does the blocking netlink
 // calls, so pmsd's control loop never waits for the kernel's network lock. Each address carries a lifetime of
@@ -10,9 +12,13 @@
 #define PMS_TARGET_HOST_GUARD_H
 
 #include <net/if.h>
+#include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <uv.h>
+
+// A little longer than the plugin itself waits (PMS_PLUG_ORPHAN_MS): the guard is for those that hang.
+#define PMS_GUARD_KEEP_MS 5500
 
 // main() of pmsd: if argv[1] is this, return pms_guard_main(argc, argv) before anything else.
 #define PMS_GUARD_ARG "--guard"
@@ -22,11 +28,12 @@ struct pms_guard;
 struct pms_guard_addr;
 struct pms_guard_pid;
 
-// Starts the guard by executing exe (NULL: this program) with PMS_GUARD_ARG. 0 or -errno.
-int pms_guard_open(uv_loop_t *loop, const char *exe, struct pms_guard **guard);
-// Ends the guard, which takes off and kills what is still registered, as at pmsd's death. cb (may be NULL)
-// runs once when it is all done. Entries still registered are freed, their callbacks do not run; but a
-// waiting del's runs, with -ECANCELED, from in here.
+// Starts the guard by executing exe (NULL: this program) with PMS_GUARD_ARG. path: of its socket for the next
+// pmsd (a guard of an earlier pmsd must have been asked before: its socket is replaced). 0 or -errno.
+int pms_guard_open(uv_loop_t *loop, const char *exe, const char *path, struct pms_guard **guard);
+// Ends the guard, which takes off, keeps or kills what is still registered, as at pmsd's death. cb (may be
+// NULL) runs once when it is all done; if processes with a tenure are left, at once: the guard goes on
+// without us. Entries still registered are freed, their callbacks do not run.
 void pms_guard_close(struct pms_guard *guard, void (*cb)(void *arg), void *arg);
 // The kernel's lifetime of all addresses from the next renewal on, at least 2 (they are renewed each second).
 void pms_guard_lifetime_set(struct pms_guard *guard, unsigned lifetime_s);
@@ -52,9 +59,28 @@ void pms_guard_addr_announce(struct pms_guard_addr *a);
 // NULL) runs once when the address is gone (err 0 also if it was not there).
 void pms_guard_addr_del(struct pms_guard_addr *a, pms_guard_cb cb, void *arg);
 
-// Has the process behind pidfd (duplicated) killed with SIGKILL when pmsd dies. 0 or -errno.
-int pms_guard_pid_add(struct pms_guard *guard, int pidfd, struct pms_guard_pid **out);
+// A process that is to end with pmsd, and what another pmsd needs to go on with it.
+struct pms_guard_child {
+    pid_t pid;
+    int pidfd;
+    int listen_fd, log_fd; // its listener, and the end of the pipe that its output comes out of; -1: none
+    uint64_t array_id;
+    uint64_t tenure; // whose business it does (the caller's own number); 0: of no use to another pmsd
+    char ipc_path[108];
+};
+
+// Has the process killed when pmsd ends: at once without a tenure, else after PMS_GUARD_KEEP_MS. The
+// descriptors are duplicated. 0 or -errno.
+int pms_guard_pid_add(struct pms_guard *guard, const struct pms_guard_child *child,
+                      struct pms_guard_pid **out);
+void pms_guard_pid_tenure(struct pms_guard_pid *p, uint64_t tenure);
 // After the process has gone. Frees p.
 void pms_guard_pid_del(struct pms_guard_pid *p);
+
+// Takes over what an earlier pmsd left, from its guard at path: *n of them, with their descriptors, in *list
+// (to be freed, and each closed). Its addresses are off then. Blocks, at most some seconds. 0 (also if there
+// is no such guard) or -errno: then they end by themselves.
+int pms_guard_inherit(const char *path, struct pms_guard_child **list, unsigned *n);
+void pms_guard_child_close(struct pms_guard_child *child);
 
 #endif

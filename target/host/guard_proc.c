@@ -2,7 +2,8 @@
 // The guard's own process: one thread, one socket, blocking calls.
 //
 // Happy path: pmsd asks for addresses, renews them every second, takes them off, and ends.
-// Failures: pmsd dies or closes the socket: end of file here, everything is undone. pmsd is stopped: no more
+// Failures: pmsd dies or closes the socket: end of file here, the addresses go at once, and what pmsd left
+// running is kept for the next pmsd, or killed (guard_keep.c). pmsd is stopped: no more
 // renewals, the kernel drops the addresses; they are not put back when it goes on, for by then another node
 // may own them: pmsd is told and decides. This process is killed: the kernel drops the addresses within their
 // lifetime, unless pmsd starts another guard that renews them.
@@ -12,7 +13,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 #include "base/check.h"
@@ -22,16 +22,16 @@
 #include "base/util.h"
 #include "target/host/arp.h"
 #include "target/host/guard.h"
-#include "target/host/guard_msg.h"
+#include "target/host/guard_keep.h"
 #include "target/host/netlink.h"
 
 #define PMSD_FD      3
 #define ADDR_WAIT_MS 200
 
-struct entry {
+struct entry { // an address
     struct pms_list link;
     uint32_t id;
-    int fd; // an address's listener or a process's pidfd; -1: none
+    int fd; // its listener, -1: none
     struct sockaddr_storage addr;
     unsigned prefix_len;
     unsigned ifindex;
@@ -44,8 +44,9 @@ struct entry {
 struct guard {
     struct pms_netlink nl;
     struct pms_arp arp;
-    struct pms_list addrs;
-    struct pms_list pids;
+    struct pms_list addrs; // struct entry
+    struct pms_list pids;  // struct pms_guard_kept
+    int keep_fd;           // where the next pmsd will ask, -1: nowhere
 };
 
 static struct entry *entry_find(struct pms_list *list, uint32_t id)
@@ -74,10 +75,12 @@ static const char *addr_text(const struct sockaddr_storage *addr)
     return pms_addr_format(addr, text);
 }
 
-static void answer(const struct pms_guard_msg *msg)
+static void answer(struct pms_guard_msg *msg)
 {
-    if (send(PMSD_FD, msg, sizeof(*msg), MSG_NOSIGNAL) < 0 && errno != EPIPE)
-        pms_log(PMS_LOG_WARN, "cannot answer pmsd: %s", strerror(errno));
+    int err = pms_guard_msg_send(PMSD_FD, msg, NULL, 0);
+
+    if (err && err != -EPIPE)
+        pms_log(PMS_LOG_WARN, "cannot answer pmsd: %s", strerror(-err));
 }
 
 static void announce_round(struct guard *g, struct entry *e)
@@ -219,28 +222,48 @@ static void renew(struct guard *g, unsigned lifetime_s)
     }
 }
 
-static int pid_add(struct guard *g, uint32_t id, int fd)
+static struct pms_guard_kept *kept_find(struct guard *g, uint32_t id)
 {
-    struct entry *e = calloc(1, sizeof(*e));
+    pms_list_for_each (it, &g->pids) {
+        struct pms_guard_kept *k = pms_list_entry(it, struct pms_guard_kept, link);
 
-    if (!e)
-        return -ENOMEM;
-    e->id = id;
-    e->fd = fd;
-    pms_list_add_tail(&g->pids, &e->link);
-    return 0;
+        if (k->msg.id == id)
+            return k;
+    }
+    return NULL;
 }
 
-// fd is -1 or what came with the message; ownership moves here.
-static void handle(struct guard *g, struct pms_guard_msg *msg, int fd)
+// Of a known id: only what is said of it changes. The descriptors move to a new entry.
+static void pid_add(struct guard *g, const struct pms_guard_msg *msg, int fds[PMS_GUARD_FDS])
 {
+    struct pms_guard_kept *k = kept_find(g, msg->id);
+
+    if (k) {
+        k->msg = *msg;
+        return;
+    }
+    k = fds[PMS_GUARD_FD_FIRST] >= 0 ? calloc(1, sizeof(*k)) : NULL;
+    if (!k)
+        return;
+    k->msg = *msg;
+    for (unsigned i = 0; i < PMS_GUARD_FDS; i++) {
+        k->fds[i] = fds[i];
+        fds[i] = -1;
+    }
+    pms_list_add_tail(&g->pids, &k->link);
+}
+
+// fds: what came with the message; what is not taken is closed.
+static void handle(struct guard *g, struct pms_guard_msg *msg, int fds[PMS_GUARD_FDS])
+{
+    struct pms_guard_kept *k;
     struct entry *e;
 
     switch (msg->op) {
     case PMS_GUARD_ADDR_ADD:
-        msg->err = addr_add(g, msg, fd);
+        msg->err = addr_add(g, msg, fds[PMS_GUARD_FD_FIRST]);
         if (msg->err == 0)
-            fd = -1;
+            fds[PMS_GUARD_FD_FIRST] = -1;
         answer(msg);
         break;
     case PMS_GUARD_ADDR_DEL:
@@ -253,13 +276,12 @@ static void handle(struct guard *g, struct pms_guard_msg *msg, int fd)
             announce_start(g, e);
         break;
     case PMS_GUARD_PID_ADD:
-        if (fd >= 0 && pid_add(g, msg->id, fd) == 0)
-            fd = -1;
+        pid_add(g, msg, fds);
         break;
     case PMS_GUARD_PID_DEL:
-        e = entry_find(&g->pids, msg->id);
-        if (e)
-            entry_free(e);
+        k = kept_find(g, msg->id);
+        if (k)
+            pms_guard_kept_free(k);
         break;
     case PMS_GUARD_RENEW:
         renew(g, msg->lifetime_s);
@@ -267,53 +289,51 @@ static void handle(struct guard *g, struct pms_guard_msg *msg, int fd)
     default:
         pms_log(PMS_LOG_ERROR, "pmsd sent operation %u", msg->op);
     }
-    if (fd >= 0)
-        close(fd);
+    pms_guard_fds_close(fds);
 }
 
-// One packet: 1, or 0 at end of file, or -errno.
-static int receive(struct pms_guard_msg *msg, int *fd)
+// Addresses first, while the listeners still keep the kernel from refusing anybody. An address that does not
+// go is left to its lifetime; then nothing may be behind it.
+static void pmsd_gone(struct guard *g)
 {
-    union {
-        struct cmsghdr hdr;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec iov = {.iov_base = msg, .iov_len = sizeof(*msg)};
-    struct msghdr mh = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
-    struct cmsghdr *cmsg;
-    ssize_t n;
+    bool all = true;
 
-    *fd = -1;
-    n = recvmsg(PMSD_FD, &mh, MSG_CMSG_CLOEXEC);
-    if (n < 0)
-        return -errno;
-    cmsg = CMSG_FIRSTHDR(&mh);
-    if (cmsg && cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS)
-        memcpy(fd, CMSG_DATA(cmsg), sizeof(int));
-    if (n == 0)
-        return 0;
-    return n == (ssize_t)sizeof(*msg) ? 1 : -EBADMSG;
-}
-
-// Addresses first, while the listeners still keep the kernel from refusing anybody.
-static void undo_all(struct guard *g)
-{
     pms_list_for_each (it, &g->addrs) {
         struct entry *e = pms_list_entry(it, struct entry, link);
 
         if (addr_off(g, e) == 0)
             pms_log(PMS_LOG_INFO, "pmsd is gone: took %s off", addr_text(&e->addr));
+        else
+            all = false;
     }
-    pms_list_for_each_safe (it, &g->pids) {
-        struct entry *e = pms_list_entry(it, struct entry, link);
-
-        pidfd_send_signal(e->fd, SIGKILL, NULL, 0);
-        entry_free(e);
-    }
+    pms_guard_keep(all ? g->keep_fd : -1, &g->pids);
     pms_list_for_each_safe (it, &g->addrs) {
         entry_free(pms_list_entry(it, struct entry, link));
     }
+}
+
+static int guard_init(struct guard *g, const char *path)
+{
+    int err;
+
+    pms_list_init(&g->addrs);
+    pms_list_init(&g->pids);
+    err = pms_netlink_init(&g->nl);
+    if (err) {
+        pms_log(PMS_LOG_ERROR, "no netlink socket: %s", strerror(-err));
+        return err;
+    }
+    err = pms_arp_init(&g->arp);
+    if (err) {
+        pms_log(PMS_LOG_ERROR, "no packet socket: %s", strerror(-err));
+        return err;
+    }
+    g->keep_fd = path ? pms_guard_keep_listen(path) : -1;
+    if (path && g->keep_fd < 0) {
+        pms_log(PMS_LOG_WARN, "another pmsd could not take over from %s: %s", path, strerror(-g->keep_fd));
+        g->keep_fd = -1;
+    }
+    return 0;
 }
 
 int pms_guard_main(int argc, char **argv)
@@ -322,43 +342,32 @@ int pms_guard_main(int argc, char **argv)
     struct guard g;
     int err;
 
-    (void)argc;
-    (void)argv;
     pms_log_init("pms-guard", PMS_LOG_INFO);
     prctl(PR_SET_NAME, "pms-guard");
     // Whoever ends pmsd with a signal to its whole group must not end its guard first.
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
         signal(ignored[i], SIG_IGN);
-    pms_list_init(&g.addrs);
-    pms_list_init(&g.pids);
-    err = pms_netlink_init(&g.nl);
-    if (err) {
-        pms_log(PMS_LOG_ERROR, "no netlink socket: %s", strerror(-err));
+    if (guard_init(&g, argc > 2 ? argv[2] : NULL) != 0)
         return 1;
-    }
-    err = pms_arp_init(&g.arp);
-    if (err) {
-        pms_log(PMS_LOG_ERROR, "no packet socket: %s", strerror(-err));
-        return 1;
-    }
     for (;;) {
         struct pollfd pmsd = {.fd = PMSD_FD, .events = POLLIN};
         struct pms_guard_msg msg;
-        int fd;
+        int fds[PMS_GUARD_FDS];
 
         if (poll(&pmsd, 1, announce_due(&g)) <= 0)
             continue;
-        err = receive(&msg, &fd);
+        err = pms_guard_msg_receive(PMSD_FD, &msg, fds, 0);
         if (err == -EINTR)
             continue;
         if (err <= 0) {
-            if (fd >= 0)
-                close(fd);
+            pms_guard_fds_close(fds);
             break;
         }
-        handle(&g, &msg, fd);
+        handle(&g, &msg, fds);
     }
-    undo_all(&g);
+    pmsd_gone(&g);
+    if (g.keep_fd >= 0)
+        close(g.keep_fd);
     pms_arp_deinit(&g.arp);
     pms_netlink_deinit(&g.nl);
     return 0;

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/check.h"
 #include "base/log.h"
 
 #define LINE_BYTES_MAX  512
@@ -73,30 +72,46 @@ static void on_readable(uv_poll_t *h, int status, int events)
         uv_poll_stop(&p->poll);
 }
 
-int pms_log_pipe_open(uv_loop_t *loop, const char *name, const char *const *expected,
-                      struct pms_log_pipe **pipe_out, int *write_fd)
+int pms_log_pipe_adopt(uv_loop_t *loop, const char *name, const char *const *expected, int read_fd,
+                       struct pms_log_pipe **pipe_out)
 {
     struct pms_log_pipe *p = calloc(1, sizeof(*p));
-    int fds[2];
-    int err;
+    int err = p ? uv_poll_init(loop, &p->poll, read_fd) : -ENOMEM;
 
-    if (!p)
-        return -ENOMEM;
-    if (pipe2(fds, O_CLOEXEC) != 0) {
+    if (err) {
+        close(read_fd);
         free(p);
-        return -errno;
+        return err;
     }
-    p->fd = fds[0];
+    p->fd = read_fd;
     fcntl(p->fd, F_SETFL, O_NONBLOCK);
     snprintf(p->name, sizeof(p->name), "%s", name);
     p->expected = expected;
-    err = uv_poll_init(loop, &p->poll, p->fd);
-    PMS_CHECK(err == 0);
     p->poll.data = p;
     uv_poll_start(&p->poll, UV_READABLE, on_readable);
     *pipe_out = p;
-    *write_fd = fds[1];
     return 0;
+}
+
+int pms_log_pipe_open(uv_loop_t *loop, const char *name, const char *const *expected,
+                      struct pms_log_pipe **pipe_out, int *write_fd)
+{
+    int fds[2];
+    int err;
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return -errno;
+    err = pms_log_pipe_adopt(loop, name, expected, fds[0], pipe_out);
+    if (err)
+        close(fds[1]);
+    else
+        *write_fd = fds[1];
+    return err;
+}
+
+int pms_log_pipe_fd(const struct pms_log_pipe *p)
+{
+    return p->fd;
 }
 
 static void on_poll_closed(uv_handle_t *h)

@@ -92,19 +92,36 @@ static int listener_open(const struct sockaddr_storage *addr, int *fd_out)
     return 0;
 }
 
+// Is fd a listener of that address?
+static int listener_check(int fd, const struct sockaddr_storage *addr)
+{
+    char want[PMS_ADDR_TEXT_SIZE], is[PMS_ADDR_TEXT_SIZE];
+    struct sockaddr_storage bound = {0};
+    socklen_t len = sizeof(bound), size = sizeof(int);
+    int listens = 0;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 ||
+        getsockname(fd, (struct sockaddr *)&bound, &len) != 0)
+        return -errno;
+    return listens && strcmp(pms_addr_format(&bound, is), pms_addr_format(addr, want)) == 0 ? 0 : -EINVAL;
+}
+
 int pms_portal_open(uv_loop_t *loop, struct pms_guard *guard, const struct pms_portal_conf *conf,
-                    pms_portal_cb on_lost, void *arg, struct pms_portal **portal)
+                    int listen_fd, pms_portal_cb on_lost, void *arg, struct pms_portal **portal)
 {
     struct pms_portal *p = calloc(1, sizeof(*p));
-    int err;
+    int fd = listen_fd;
+    int err = -ENOMEM;
 
-    if (!p)
-        return -ENOMEM;
-    err = listener_open(&conf->addr, &p->fd);
+    if (p)
+        err = fd >= 0 ? listener_check(fd, &conf->addr) : listener_open(&conf->addr, &fd);
     if (err) {
+        if (listen_fd >= 0)
+            close(listen_fd);
         free(p);
         return err;
     }
+    p->fd = fd;
     p->loop = loop;
     p->guard = guard;
     p->conf = *conf;

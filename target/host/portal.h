@@ -2,7 +2,7 @@
 // One array's portal on this node: the listening socket, and the address that comes and goes.
 //
 // The socket listens from open to close, bound although the address is elsewhere (IP_FREEBIND), and it
-// belongs to pmsd and the guard; tgtd inherits it. So at no time is there an address here without a listener,
+// belongs to pmsd and the guard; tgtd inherits it, and so does the next pmsd. So at no time is there an address here without a listener,
 // and a connection that comes while tgtd starts or restarts waits in the socket's queue: it is never refused.
 #ifndef PMS_TARGET_HOST_PORTAL_H
 #define PMS_TARGET_HOST_PORTAL_H
@@ -24,11 +24,12 @@ int pms_portal_conf_parse(const char *text, struct pms_portal_conf *conf);
 struct pms_portal;
 typedef void (*pms_portal_cb)(void *arg, int err);
 
-// Opens the listening socket. on_lost (may be NULL; err always 0) runs when the address went away by itself
+// Opens the listening socket, or goes on with listen_fd (-1: none; taken over, also on failure), which must be a
+// listener of this address (else -EINVAL). on_lost (may be NULL; err always 0) runs when the address went away by itself
 // (see guard.h): the portal is down then. 0 or -errno (-EADDRINUSE: a listener of an earlier life is still
 // closing).
 int pms_portal_open(uv_loop_t *loop, struct pms_guard *guard, const struct pms_portal_conf *conf,
-                    pms_portal_cb on_lost, void *arg, struct pms_portal **portal);
+                    int listen_fd, pms_portal_cb on_lost, void *arg, struct pms_portal **portal);
 // Takes the address off if it is up, stops all announcing, closes the socket, frees. cb (may be NULL) runs
 // once when it is done; no other callback runs any more.
 void pms_portal_close(struct pms_portal *portal, pms_portal_cb cb, void *arg);

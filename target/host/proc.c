@@ -104,7 +104,7 @@ static void on_pidfd(uv_poll_t *h, int status, int events)
     pid = waitpid(proc->pid, &wait_status, WNOHANG);
     if (pid == 0)
         return;
-    // ECHILD: somebody set SIGCHLD to be ignored; it is gone all the same.
+    // ECHILD: no child of ours, or somebody set SIGCHLD to be ignored; it is gone all the same.
     if (pid < 0)
         wait_status = 0;
     proc->exited = true;
@@ -158,6 +158,28 @@ int pms_proc_open(uv_loop_t *loop, const struct pms_proc_conf *conf, pms_proc_ex
     return 0;
 }
 
+int pms_proc_adopt(uv_loop_t *loop, pid_t pid, int pidfd, pms_proc_exit_cb on_exit, void *arg,
+                   struct pms_proc **proc_out)
+{
+    struct pms_proc *proc = calloc(1, sizeof(*proc));
+    int err = proc ? uv_poll_init(loop, &proc->poll, pidfd) : -ENOMEM;
+
+    if (err) {
+        close(pidfd);
+        free(proc);
+        return err;
+    }
+    proc->poll.data = proc;
+    proc->on_exit = on_exit;
+    proc->arg = arg;
+    proc->pid = pid;
+    proc->pidfd = pidfd;
+    err = uv_poll_start(&proc->poll, UV_READABLE, on_pidfd);
+    PMS_CHECK(err == 0);
+    *proc_out = proc;
+    return 0;
+}
+
 void pms_proc_kill(struct pms_proc *proc)
 {
     if (!proc->exited)
@@ -171,6 +193,12 @@ void pms_proc_close(struct pms_proc *proc)
         uv_close((uv_handle_t *)&proc->poll, on_proc_closed);
     else
         uv_unref((uv_handle_t *)&proc->poll);
+}
+
+void pms_proc_forget(struct pms_proc *proc)
+{
+    proc->on_exit = NULL;
+    uv_close((uv_handle_t *)&proc->poll, on_proc_closed);
 }
 
 pid_t pms_proc_pid(const struct pms_proc *proc)

@@ -25,10 +25,16 @@ typedef void (*pms_proc_exit_cb)(void *arg, int status);
 // Starts it; stdin is /dev/null. 0 or -errno (also of execve).
 int pms_proc_open(uv_loop_t *loop, const struct pms_proc_conf *conf, pms_proc_exit_cb on_exit, void *arg,
                   struct pms_proc **proc);
+// Watches a process that another has started: pidfd (taken over, also on failure) names it. on_exit's status is
+// 0, whatever it was. 0 or -errno.
+int pms_proc_adopt(uv_loop_t *loop, pid_t pid, int pidfd, pms_proc_exit_cb on_exit, void *arg,
+                   struct pms_proc **proc);
 // Sends SIGKILL. Harmless if it has ended.
 void pms_proc_kill(struct pms_proc *proc);
 // The callback does not run any more. A process that is still there goes on and is reaped when it ends.
 void pms_proc_close(struct pms_proc *proc);
+// As close, but a process that is still there is not reaped by us: it is meant to outlive this program.
+void pms_proc_forget(struct pms_proc *proc);
 pid_t pms_proc_pid(const struct pms_proc *proc);
 int pms_proc_pidfd(const struct pms_proc *proc);
 

@@ -410,8 +410,7 @@ static void on_connection(uv_poll_t *h, int status, int events)
     fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0 || s->expected == 0 ||
-        cred.pid != s->expected) {
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0 || cred.pid != s->expected) {
         pms_log(PMS_LOG_WARN, "array %s: a stranger at the plugin's socket (pid %d) is sent away",
                 pms_log_hexid(s->conf.array_id), (int)cred.pid);
         close(fd);
@@ -471,7 +470,6 @@ int pms_session_server_open(uv_loop_t *loop, const char *path, const struct pms_
     s->cbs = *cbs;
     s->arg = arg;
     s->poll.data = s;
-    uv_poll_start(&s->poll, UV_READABLE, on_connection);
     *server = s;
     return 0;
 }
@@ -495,6 +493,11 @@ void pms_session_expect(struct pms_session_server *s, pid_t pid)
     if (s->conn)
         conn_drop(s->conn);
     s->expected = pid;
+    // A tgtd that an earlier pmsd left may knock before we know whether it is wanted.
+    if (pid != 0)
+        uv_poll_start(&s->poll, UV_READABLE, on_connection);
+    else
+        uv_poll_stop(&s->poll);
 }
 
 // ---- Messages to the plugin ----

@@ -72,8 +72,8 @@ int pms_session_server_open(uv_loop_t *loop, const char *path, const struct pms_
 // closed).
 void pms_session_server_close(struct pms_session_server *server);
 
-// From now on accept a connection from this process only (0: from nobody), and drop the present one, without
-// a callback.
+// From now on accept a connection from this process only, and drop the present one, without a callback. 0: from
+// nobody; who connects waits in the socket's queue until somebody is expected.
 void pms_session_expect(struct pms_session_server *server, pid_t pid);
 
 // All of these: 0, -ENOTCONN without a plugin that has said hello, or -errno.

@@ -2,7 +2,7 @@
 // Runs one tgtd for one array.
 //
 // Happy path: spawn, knock at the management socket until it answers, the steps of setup[] one after the
-// other, then a ping every second.
+// other, then pings.
 // Failures: a step is refused or takes too long: cb tells, the caller stops it. The process ends at any time:
 // on_exit. It lives but its event loop does not turn: killed, which ends in on_exit too. tgtd ignores SIGTERM
 // and has nothing to save: every stop is a SIGKILL.
@@ -10,9 +10,11 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/check.h"
@@ -26,8 +28,7 @@
 #include "target/host/tgtadm.h"
 #include "target/plugin/proto.h"
 
-#define KNOCK_MS   2 // between two attempts to reach a tgtd that is starting
-#define PING_MS    1000
+#define KNOCK_MS   2   // between two attempts to reach a tgtd that is starting
 #define PATH_BYTES 108 // of a Unix socket
 
 #define LISTEN_FD_IN_CHILD 3
@@ -75,6 +76,7 @@ struct pms_tgtd {
     char name[PMS_NAME_MAX + 1];
     char iqn[PMS_IQN_MAX + 1];
     char ipc_path[PATH_BYTES];
+    unsigned deaf_ms;
     size_t step; // of setup, SETUP_STEPS: done
     uint64_t started_ns;
     uint64_t answered_ns;
@@ -125,23 +127,32 @@ static void on_ping(void *arg, int err)
         t->answered_ns = pms_clock_boot_ns();
 }
 
+static unsigned ping_ms(const struct pms_tgtd *t)
+{
+    return t->deaf_ms / 10;
+}
+
 static void on_ping_time(uv_timer_t *timer)
 {
     struct pms_tgtd *t = timer->data;
 
     // If it was this process that stood still, tgtd had nothing to answer.
-    if (elapsed_ms(t->pinged_ns) > 3 * PING_MS)
+    if (elapsed_ms(t->pinged_ns) > 3 * ping_ms(t))
         t->answered_ns = pms_clock_boot_ns();
     t->pinged_ns = pms_clock_boot_ns();
-    if (elapsed_ms(t->answered_ns) > PMS_TGTD_DEAF_MS) {
-        pms_log(PMS_LOG_ERROR, "array %s: tgtd has not answered for %d ms: killed", t->name,
-                PMS_TGTD_DEAF_MS);
+    if (elapsed_ms(t->answered_ns) > t->deaf_ms) {
+        pms_log(PMS_LOG_ERROR, "array %s: tgtd has not answered for %u ms: killed", t->name, t->deaf_ms);
         pms_proc_kill(t->proc);
         return;
     }
     if (!t->call)
-        pms_tgtadm_call(t->loop, t->ipc_path, PMS_TGTADM_PING, 0, NULL, PMS_TGTD_DEAF_MS, on_ping, t,
-                        &t->call);
+        pms_tgtadm_call(t->loop, t->ipc_path, PMS_TGTADM_PING, 0, NULL, t->deaf_ms, on_ping, t, &t->call);
+}
+
+static void watch(struct pms_tgtd *t)
+{
+    t->answered_ns = t->pinged_ns = pms_clock_boot_ns();
+    uv_timer_start(&t->timer, on_ping_time, ping_ms(t), ping_ms(t));
 }
 
 static void on_step(void *arg, int err)
@@ -177,8 +188,7 @@ static void step_next(struct pms_tgtd *t)
     if (t->step == SETUP_STEPS) {
         pms_log(PMS_LOG_INFO, "array %s: tgtd (pid %d) is set up after %u ms", t->name, (int)pms_tgtd_pid(t),
                 elapsed_ms(t->started_ns));
-        t->answered_ns = t->pinged_ns = pms_clock_boot_ns();
-        uv_timer_start(&t->timer, on_ping_time, PING_MS, PING_MS);
+        watch(t);
         t->cb(t->arg, 0);
         return;
     }
@@ -212,13 +222,22 @@ static void on_timer_closed(uv_handle_t *h)
     free(t);
 }
 
+static void ipc_unlink(const struct pms_tgtd *t)
+{
+    char lock[PATH_BYTES + 8];
+
+    snprintf(lock, sizeof(lock), "%s.lock", t->ipc_path);
+    unlink(t->ipc_path);
+    unlink(lock);
+}
+
 static void stop_finish(struct pms_tgtd *t, int err)
 {
     t->stop_err = err;
     pms_guard_pid_del(t->guard_pid);
     pms_proc_close(t->proc);
     pms_log_pipe_close(t->log);
-    unlink(t->ipc_path);
+    ipc_unlink(t);
     uv_close((uv_handle_t *)&t->timer, on_timer_closed);
 }
 
@@ -258,6 +277,19 @@ void pms_tgtd_stop(struct pms_tgtd *t, pms_tgtd_cb cb, void *arg)
     pms_proc_kill(t->proc);
     uv_update_time(t->loop);
     uv_timer_start(&t->timer, on_stop_deadline, t->exited ? 0 : PMS_TGTD_KILL_MS, 0);
+}
+
+void pms_tgtd_tenure(struct pms_tgtd *t, uint64_t tenure)
+{
+    pms_guard_pid_tenure(t->guard_pid, tenure);
+}
+
+void pms_tgtd_leave(struct pms_tgtd *t)
+{
+    pms_tgtadm_cancel(t->call);
+    pms_proc_forget(t->proc);
+    pms_log_pipe_close(t->log);
+    uv_close((uv_handle_t *)&t->timer, on_timer_closed);
 }
 
 // tgtd tries to load every file of its plugin folder: one that holds the plugin alone. 0 or -errno.
@@ -316,11 +348,58 @@ static int spawn(struct pms_tgtd *t, const struct pms_tgtd_paths *paths, const s
     return pms_proc_open(t->loop, &proc, on_proc_exit, t, &t->proc);
 }
 
+static struct pms_tgtd *tgtd_new(uv_loop_t *loop, const struct pms_tgtd_conf *conf, pms_tgtd_cb cb,
+                                 pms_tgtd_exit_cb on_exit, void *arg)
+{
+    struct pms_tgtd *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return NULL;
+    t->loop = loop;
+    t->cb = cb;
+    t->on_exit = on_exit;
+    t->arg = arg;
+    t->deaf_ms = conf->deaf_ms;
+    snprintf(t->name, sizeof(t->name), "%s", conf->name);
+    snprintf(t->iqn, sizeof(t->iqn), "%s", conf->iqn);
+    t->started_ns = pms_clock_boot_ns();
+    return t;
+}
+
+// Has the guard mind it and makes the timer.
+static int mind(struct pms_tgtd *t, struct pms_guard *guard, const struct pms_tgtd_conf *conf,
+                uint64_t tenure)
+{
+    struct pms_guard_child child = {.pid = pms_proc_pid(t->proc),
+                                    .pidfd = pms_proc_pidfd(t->proc),
+                                    .listen_fd = conf->listen_fd,
+                                    .log_fd = pms_log_pipe_fd(t->log),
+                                    .array_id = conf->array_id,
+                                    .tenure = tenure};
+    int err;
+
+    memcpy(child.ipc_path, t->ipc_path, sizeof(t->ipc_path));
+    err = pms_guard_pid_add(guard, &child, &t->guard_pid);
+    if (err) {
+        pms_proc_kill(t->proc);
+        pms_proc_close(t->proc);
+        return err;
+    }
+    uv_timer_init(t->loop, &t->timer);
+    t->timer.data = t;
+    return 0;
+}
+
+static void log_name_make(const struct pms_tgtd_conf *conf, char *out, size_t size)
+{
+    snprintf(out, size, "tgtd %s", conf->name);
+}
+
 int pms_tgtd_start(uv_loop_t *loop, struct pms_guard *guard, const struct pms_tgtd_paths *paths,
                    const struct pms_tgtd_conf *conf, pms_tgtd_cb cb, pms_tgtd_exit_cb on_exit, void *arg,
                    struct pms_tgtd **tgtd)
 {
-    static unsigned serial; // a tgtd that would not die may still hold the last path
+    static unsigned serial; // one that would not die, or was left by an earlier pmsd, may hold another path
     struct pms_tgtd *t;
     char ipc_base[PATH_BYTES];
     char log_name[PMS_NAME_MAX + 8];
@@ -328,46 +407,68 @@ int pms_tgtd_start(uv_loop_t *loop, struct pms_guard *guard, const struct pms_tg
     int n;
     int err;
 
-    n = snprintf(ipc_base, sizeof(ipc_base), "%s/tgtd-%s-%u", paths->run_dir, pms_log_hexid(conf->array_id),
-                 ++serial);
+    n = snprintf(ipc_base, sizeof(ipc_base), "%s/tgtd-%s-%d-%u", paths->run_dir,
+                 pms_log_hexid(conf->array_id), (int)getpid(), ++serial);
     if (n < 0 || (size_t)n >= sizeof(ipc_base) - 2)
         return -ENAMETOOLONG;
     if (strlen(conf->name) > PMS_NAME_MAX || strlen(conf->iqn) > PMS_IQN_MAX)
         return -EINVAL;
-    t = calloc(1, sizeof(*t));
+    t = tgtd_new(loop, conf, cb, on_exit, arg);
     if (!t)
         return -ENOMEM;
-    t->loop = loop;
-    t->cb = cb;
-    t->on_exit = on_exit;
-    t->arg = arg;
-    snprintf(t->name, sizeof(t->name), "%s", conf->name);
-    snprintf(t->iqn, sizeof(t->iqn), "%s", conf->iqn);
     snprintf(t->ipc_path, sizeof(t->ipc_path), "%.*s.0", (int)sizeof(t->ipc_path) - 3, ipc_base);
-    snprintf(log_name, sizeof(log_name), "tgtd %s", conf->name);
-    t->started_ns = pms_clock_boot_ns();
-
+    log_name_make(conf, log_name, sizeof(log_name));
     err = pms_log_pipe_open(loop, log_name, expected_lines, &t->log, &output_fd);
     if (err)
         goto out;
     err = spawn(t, paths, conf, ipc_base, output_fd);
     close(output_fd);
+    if (!err)
+        err = mind(t, guard, conf, 0);
     if (err)
         goto out;
-    err = pms_guard_pid_add(guard, pms_proc_pidfd(t->proc), &t->guard_pid);
-    if (err) {
-        pms_proc_kill(t->proc);
-        pms_proc_close(t->proc);
-        goto out;
-    }
-    uv_timer_init(loop, &t->timer);
-    t->timer.data = t;
     uv_timer_start(&t->timer, on_knock, KNOCK_MS, KNOCK_MS);
     *tgtd = t;
     return 0;
 out:
     pms_log_pipe_close(t->log);
     free(t);
+    return err;
+}
+
+int pms_tgtd_adopt(uv_loop_t *loop, struct pms_guard *guard, const struct pms_tgtd_conf *conf,
+                   struct pms_guard_child *child, pms_tgtd_exit_cb on_exit, void *arg, struct pms_tgtd **tgtd)
+{
+    struct pms_tgtd *t = tgtd_new(loop, conf, NULL, on_exit, arg);
+    char log_name[PMS_NAME_MAX + 8];
+    int err = -ENOMEM;
+
+    if (!t)
+        goto out;
+    memcpy(t->ipc_path, child->ipc_path, sizeof(t->ipc_path));
+    t->step = SETUP_STEPS;
+    log_name_make(conf, log_name, sizeof(log_name));
+    err = child->log_fd < 0 ? -EBADF
+                            : pms_log_pipe_adopt(loop, log_name, expected_lines, child->log_fd, &t->log);
+    child->log_fd = -1;
+    if (err)
+        goto out;
+    err = pms_proc_adopt(loop, child->pid, child->pidfd, on_proc_exit, t, &t->proc);
+    child->pidfd = -1;
+    if (!err)
+        err = mind(t, guard, conf, child->tenure);
+    if (err)
+        goto out;
+    watch(t);
+    *tgtd = t;
+    return 0;
+out:
+    if (t)
+        pms_log_pipe_close(t->log);
+    free(t);
+    if (child->pidfd >= 0)
+        pidfd_send_signal(child->pidfd, SIGKILL, NULL, 0);
+    pms_guard_child_close(child);
     return err;
 }
 

@@ -314,6 +314,8 @@ void pms_io_reap(void)
     struct pms_ring_cpl cpl[64];
     int n, i;
 
+    if (plug.answers_held)
+        return;
     do {
         n = pms_ring_reap(plug.ring, cpl, (int)(sizeof(cpl) / sizeof(cpl[0])));
         for (i = 0; i < n; i++)

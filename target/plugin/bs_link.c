@@ -43,7 +43,8 @@ static void sock_drop(void)
     plug.sock = -1;
 }
 
-/* pmsd is gone: hold everything, take what it had answered, try again. */
+/* pmsd is gone: hold everything, try again. Also what it had answered: this node may not be the primary any
+ * more, and its address is gone, so that TCP would only learn to wait longer. */
 static void link_lost(const char *why)
 {
     bool was_up = plug.link == PMS_LINK_UP;
@@ -52,14 +53,13 @@ static void link_lost(const char *why)
         return;
     sock_drop();
     plug.link = PMS_LINK_DOWN;
+    plug.answers_held = true;
     pms_gate_serve(false);
     timer_set(true);
     if (!was_up)
         return;
     pms_plug_log("pmsd is gone (%s): holding commands, %u are in the ring", why,
                  pms_ring_outstanding(plug.ring));
-    pms_ring_rescan(plug.ring);
-    pms_io_reap();
 }
 
 static int hello_send(void)
@@ -183,6 +183,12 @@ static void on_serve(const struct pms_plug_serve *in)
 {
     struct pms_plug_serve_rsp rsp;
 
+    if (in->on && plug.answers_held) {
+        /* Before the gate opens, so that no slot is used twice in the index that is being read. */
+        plug.answers_held = false;
+        pms_ring_rescan(plug.ring);
+        pms_io_reap();
+    }
     pms_gate_serve(in->on != 0);
     pms_plug_init(&rsp, PMS_PLUG_SERVE_RSP);
     rsp.on = plug.serve;

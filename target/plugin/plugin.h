@@ -99,6 +99,7 @@ struct pms_plug {
 
     /* gate */
     bool serve;
+    bool answers_held;     /* pmsd was lost and has not opened the gate since: nothing may be answered */
     struct list_head wait; /* struct pms_task in order of arrival */
     uint64_t waiting;
     unsigned running;     /* commands between dispatch and answer */

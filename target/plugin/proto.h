@@ -20,8 +20,8 @@
  *   CLOSED                           ----->
  *
  * Until SERVE on, and after SERVE off, commands are held in the plugin, not failed. If the socket dies the
- * plugin holds everything, connects again every PMS_PLUG_RECONNECT_MS, and starts over with HELLO and the
- * same memfd; logins that were not answered are asked again with the same cookie. Open portals and live
+ * plugin holds everything, also answers that pmsd has posted, until the next SERVE on; it connects again every
+ * PMS_PLUG_RECONNECT_MS, and starts over with HELLO and the same memfd; logins that were not answered are asked again with the same cookie. Open portals and live
  * sessions stay. After PMS_PLUG_ORPHAN_MS without pmsd it ends tgtd. Portals of tgtd's command line are
  * closed as the plugin is loaded: only PORTAL opens one.
  */
@@ -34,7 +34,7 @@
 
 #define PMS_PLUG_MAGIC            0x50534d50u /* "PMSP" */
 #define PMS_PLUG_HELLO_VERSION    1           /* of HELLO and HELLO_OK, whose layout never changes */
-#define PMS_PLUG_RECONNECT_MS     100
+#define PMS_PLUG_RECONNECT_MS     20
 #define PMS_PLUG_HELLO_TIMEOUT_MS 5000 /* bs_open waits at most this long for HELLO_OK */
 
 /*

@@ -11,7 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
@@ -29,7 +33,10 @@
 #define URL         "iscsi://" PORTAL "/" IQN "/1"
 #define URL6        "iscsi://[fd08::50]:3260/" IQN "/1"
 
+#define TENURE 7
+
 static char run_dir[] = "/tmp/pms-test-XXXXXX"; // both nodes' when there are two
+static char guard_path[64];
 static struct pms_tgtd_paths paths;
 static bool usable;
 
@@ -51,9 +58,16 @@ struct pmsd {
     int stop_err;
     bool may_serve;
     bool closed;
+    // What happens with the ring's commands, for the tests that let a pmsd die.
+    enum { DIE_NEVER, DIE_BEFORE_ANSWER, DIE_AFTER_ANSWER } die;
+    unsigned die_at, executed; // commands
+    unsigned recovered;        // that an earlier pmsd had taken
+    uint64_t last_tag;         // executed last
+    unsigned twice;            // executed, though an answer was posted before: last_tag of the dead one
+    uint64_t answered_tag;     // by the dead one
 };
 
-static uint8_t medium[ARRAY_BYTES];
+static uint8_t *medium; // shared: a pmsd of these tests may be a child process
 
 static void on_tick(uv_timer_t *t)
 {
@@ -71,11 +85,18 @@ static void ring_work(struct pmsd *d)
             for (int i = 0; i < n; i++) {
                 void *data = pms_ring_data(d->ring, cmds[i].arena_off, cmds[i].length);
 
+                d->recovered += cmds[i].recovered;
+                d->twice += cmds[i].tag == d->answered_tag;
+                d->last_tag = cmds[i].tag;
                 if (cmds[i].op == PMS_RING_WRITE)
                     memcpy(medium + cmds[i].offset, data, cmds[i].length);
                 else if (cmds[i].op == PMS_RING_READ)
                     memcpy(data, medium + cmds[i].offset, cmds[i].length);
+                if (++d->executed == d->die_at && d->die == DIE_BEFORE_ANSWER)
+                    raise(SIGKILL);
                 assert_int_equal(pms_ring_complete(d->ring, cmds[i].tag, 0, 0, 0, 0), 0);
+                if (d->executed == d->die_at && d->die == DIE_AFTER_ANSWER)
+                    raise(SIGKILL); // before the bell
             }
             pms_ring_kick(d->ring);
         }
@@ -186,6 +207,8 @@ static const struct pms_at_cbs cbs = {.ring_attach = ring_attach,
                                       .closed = closed,
                                       .state = on_state};
 
+static unsigned deaf_ms;
+
 static void pmsd_open_at(struct pmsd *d, const char *portal)
 {
     struct pms_at_conf conf = {.array_id = 0x1122334455667788,
@@ -193,7 +216,8 @@ static void pmsd_open_at(struct pmsd *d, const char *portal)
                                .iqn = IQN,
                                .serial = "0123abcd1122334455667788",
                                .cluster_uuid = {1, 0x23, 0xab, 0xcd},
-                               .size_bytes = ARRAY_BYTES};
+                               .size_bytes = ARRAY_BYTES,
+                               .tgtd_deaf_ms = deaf_ms};
 
     memset(d, 0, sizeof(*d));
     d->may_serve = true;
@@ -201,7 +225,7 @@ static void pmsd_open_at(struct pmsd *d, const char *portal)
     uv_timer_init(&d->loop, &d->tick);
     uv_timer_start(&d->tick, on_tick, 2, 2);
     assert_int_equal(pms_portal_conf_parse(portal, &conf.portal), 0);
-    assert_int_equal(pms_guard_open(&d->loop, NULL, &d->guard), 0);
+    assert_int_equal(pms_guard_open(&d->loop, NULL, guard_path, &d->guard), 0);
     assert_int_equal(pms_at_open(&d->loop, d->guard, &paths, &conf, &cbs, d, &d->at), 0);
 }
 
@@ -260,6 +284,19 @@ static void pmsd_close(struct pmsd *d)
     uv_run(&d->loop, UV_RUN_DEFAULT);
     assert_true(d->closed);
     assert_int_equal(uv_loop_close(&d->loop), 0);
+}
+
+// 0 if there is a guard that keeps something (or one that lives).
+static int connect_guard(void)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int err;
+
+    strcpy(sa.sun_path, guard_path);
+    err = connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0 ? 0 : -errno;
+    close(fd);
+    return err;
 }
 
 static bool address_here(void)
@@ -359,8 +396,11 @@ static pid_t client_start(const char *url, int *ready_fd)
 
     assert_int_equal(pipe(fds), 0);
     pid = fork();
-    if (pid == 0)
-        _exit(client_main(url, fds[1]));
+    if (pid == 0) {
+        dup2(fds[1], 3);
+        close_range(4, ~0u, 0); // pmsd's end of its guard would look alive
+        _exit(client_main(url, 3));
+    }
     close(fds[1]);
     *ready_fd = fds[0];
     return pid;
@@ -418,8 +458,8 @@ static void test_target_when_activated_then_serves_and_goes_down_again(void **st
     pmsd_open(&d);
     for (int round = 1; round <= 2; round++) {
         assert_false(address_here());
-        pms_at_activate(d.at);
-        pms_at_activate(d.at);
+        pms_at_activate(d.at, TENURE, NULL);
+        pms_at_activate(d.at, TENURE, NULL);
         ms = run_until(&d, &d.states[PMS_AT_SERVING], round, 5000);
         print_message("serving after %u ms\n", ms);
         assert_true(address_here());
@@ -455,7 +495,7 @@ static void test_target_when_tgtd_is_killed_then_initiator_sees_no_error(void **
     (void)state;
     NEED_TGTD();
     pmsd_open(&d);
-    pms_at_activate(d.at);
+    pms_at_activate(d.at, TENURE, NULL);
     run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
     client = client_start(URL, &ready);
     client_await_ready(&d, ready);
@@ -486,7 +526,7 @@ static void test_target_when_tgtd_is_wedged_then_deactivation_is_bounded(void **
     (void)state;
     NEED_TGTD();
     pmsd_open(&d);
-    pms_at_activate(d.at);
+    pms_at_activate(d.at, TENURE, NULL);
     run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
     kill(pms_at_tgtd_pid(d.at), SIGSTOP);
     pms_at_deactivate(d.at, on_stopped, &d);
@@ -494,9 +534,9 @@ static void test_target_when_tgtd_is_wedged_then_deactivation_is_bounded(void **
     assert_int_equal(d.stop_err, 0);
     assert_false(address_here());
     // The order to go up again may come before the way down ends.
-    pms_at_activate(d.at);
+    pms_at_activate(d.at, TENURE, NULL);
     pms_at_deactivate(d.at, on_stopped, &d);
-    pms_at_activate(d.at);
+    pms_at_activate(d.at, TENURE, NULL);
     run_until(&d, &d.states[PMS_AT_SERVING], 2, 5000);
     assert_int_equal(d.stopped, 2);
     pmsd_close(&d);
@@ -512,7 +552,7 @@ static void test_target_when_portal_is_ipv6_then_serves(void **state)
     (void)state;
     NEED_TGTD();
     pmsd_open_at(&d, "fd08::50/64");
-    pms_at_activate(d.at);
+    pms_at_activate(d.at, TENURE, NULL);
     run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
     client = client_start(URL6, &ready);
     client_await_ready(&d, ready);
@@ -554,7 +594,7 @@ static void test_target_when_tgtd_dies_often_then_nobody_is_refused(void **state
     (void)state;
     NEED_TGTD();
     pmsd_open(&d);
-    pms_at_activate(d.at);
+    pms_at_activate(d.at, TENURE, NULL);
     run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
     connector = fork();
     if (connector == 0)
@@ -575,20 +615,189 @@ static void test_target_when_tgtd_is_deaf_then_replaced(void **state)
 {
     struct pmsd d;
     pid_t deaf;
+    unsigned ms;
+
+    (void)state;
+    NEED_TGTD();
+    deaf_ms = 1500;
+    pmsd_open(&d);
+    deaf_ms = 0;
+    pms_at_activate(d.at, TENURE, NULL);
+    run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
+    run_for(&d, 2000); // pings are answered
+    assert_int_equal(pms_at_restarts(d.at), 0);
+    deaf = pms_at_tgtd_pid(d.at);
+    kill(deaf, SIGSTOP);
+    ms = run_until(&d, &d.states[PMS_AT_SERVING], 2, 1500 + 3000);
+    print_message("noticed and replaced after %u ms\n", ms);
+    assert_true(ms > 1000);
+    assert_true(pms_at_tgtd_pid(d.at) != deaf);
+    assert_int_equal(kill(deaf, 0), -1);
+    pmsd_close(&d);
+}
+
+// ---- A tgtd that is ready, and one that outlives its pmsd ----
+
+static void test_target_when_on_standby_then_it_serves_without_a_start(void **state)
+{
+    struct pmsd d;
+    pid_t client, tgtd;
+    uint32_t gap_ms;
+    unsigned ms;
+    int ready;
 
     (void)state;
     NEED_TGTD();
     pmsd_open(&d);
-    pms_at_activate(d.at);
-    run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
-    run_for(&d, 1500); // pings are answered
-    assert_int_equal(pms_at_restarts(d.at), 0);
-    deaf = pms_at_tgtd_pid(d.at);
-    kill(deaf, SIGSTOP);
-    run_until(&d, &d.states[PMS_AT_SERVING], 2, PMS_TGTD_DEAF_MS + 3000);
-    assert_true(pms_at_tgtd_pid(d.at) != deaf);
-    assert_int_equal(kill(deaf, 0), -1);
+    for (int round = 1; round <= 2; round++) {
+        pms_at_standby(d.at);
+        run_until(&d, &d.states[PMS_AT_STANDBY], 2 * round - 1, 5000);
+        tgtd = pms_at_tgtd_pid(d.at);
+        kill(tgtd, SIGKILL);
+        run_until(&d, &d.states[PMS_AT_STANDBY], 2 * round, 5000);
+        assert_true(pms_at_tgtd_pid(d.at) != tgtd);
+        assert_false(address_here());
+        tgtd = pms_at_tgtd_pid(d.at);
+        pms_at_activate(d.at, TENURE, NULL);
+        ms = run_until(&d, &d.states[PMS_AT_SERVING], round, 5000);
+        print_message("serving after %u ms\n", ms);
+        assert_int_equal(pms_at_tgtd_pid(d.at), tgtd);
+        client = client_start(URL, &ready);
+        client_await_ready(&d, ready);
+        assert_int_equal(client_stop(&d, client, ready, &gap_ms), 10);
+        pms_at_deactivate(d.at, on_stopped, &d);
+        run_until(&d, &d.stopped, round, PMS_AT_STOP_MS_MAX);
+        assert_int_equal(pms_at_state_get(d.at), PMS_AT_DOWN);
+    }
+    pms_at_standby(d.at); // and down again from there
+    run_until(&d, &d.states[PMS_AT_STANDBY], 5, 5000);
     pmsd_close(&d);
+}
+
+// A pmsd that serves, in a process of its own, and dies with command number die_at.
+static pid_t pmsd_mortal(struct pmsd *d, int die, unsigned die_at)
+{
+    pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // a test that fails leaves nothing behind
+    pmsd_open(d);
+    d->die = die;
+    d->die_at = die_at;
+    pms_at_activate(d->at, TENURE, NULL);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    _exit(1);
+}
+
+// Goes on with what the dead one left.
+static void pmsd_succeed(struct pmsd *d, const struct pmsd *dead)
+{
+    struct pms_guard_child *left;
+    unsigned n;
+
+    assert_int_equal(pms_guard_inherit(guard_path, &left, &n), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(left[0].array_id, 0x1122334455667788);
+    assert_int_equal(left[0].tenure, TENURE);
+    assert_false(address_here());
+    pmsd_open(d);
+    memcpy(d->sessions, dead->sessions, sizeof(d->sessions));
+    d->sessions_count = dead->sessions_count;
+    if (dead->die == DIE_AFTER_ANSWER)
+        d->answered_tag = dead->last_tag;
+    pms_at_activate(d->at, TENURE, &left[0]);
+    free(left);
+    print_message("serving after %u ms\n", run_until(d, &d->states[PMS_AT_SERVING], 1, 5000));
+}
+
+// The initiator's connection lives through it, each command is answered once, and none whose answer was posted is
+// executed again.
+static void test_target_when_pmsd_dies_then_the_next_goes_on_with_its_tgtd(void **state)
+{
+    struct pmsd d, *dead = mmap(NULL, sizeof(d), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pmsd, client;
+    uint32_t gap_ms;
+    int ready, status;
+
+    (void)state;
+    NEED_TGTD();
+    for (int die = DIE_BEFORE_ANSWER; die <= DIE_AFTER_ANSWER; die++) {
+        pmsd = pmsd_mortal(dead, die, 100);
+        client = client_start(URL, &ready);
+        waitpid(pmsd, &status, 0);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        pmsd_succeed(&d, dead);
+        assert_int_equal(d.recovered, die == DIE_BEFORE_ANSWER ? 1 : 0);
+        client_await_ready(&d, ready);
+        run_for(&d, 500);
+        assert_true(d.executed > 10);
+        assert_int_equal(d.twice, 0);
+        assert_int_equal(d.logins, 0);
+        assert_int_equal(client_stop(&d, client, ready, &gap_ms), 10); // no reconnect, no unit attention
+        print_message("longest gap %u ms\n", gap_ms);
+        pmsd_close(&d);
+    }
+    munmap(dead, sizeof(d));
+}
+
+// Nobody goes on: whoever is left over is ended, by itself or by the guard.
+static void test_target_when_pmsd_stays_away_then_its_tgtd_ends(void **state)
+{
+    struct pmsd *dead = mmap(NULL, sizeof(*dead), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct pms_guard_child *left;
+    uint64_t t0;
+    unsigned n;
+    pid_t pmsd, client;
+    int ready;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd = pmsd_mortal(dead, DIE_BEFORE_ANSWER, 50);
+    client = client_start(URL, &ready);
+    waitpid(pmsd, NULL, 0);
+    t0 = pms_clock_boot_ns();
+    usleep(200000);
+    assert_false(address_here());
+    assert_int_equal(waitpid(client, NULL, WNOHANG), 0); // neither an answer nor an error
+    // Whether it has ended the guard knows: it goes when it has nothing to keep.
+    while (connect_guard() == 0 && pms_clock_boot_ns() - t0 < 10000000000ull)
+        usleep(100000);
+    assert_true(pms_clock_boot_ns() - t0 < (PMS_GUARD_KEEP_MS + 1500) * 1000000ull);
+    assert_true(pms_clock_boot_ns() - t0 > 4000000000ull);
+    assert_int_equal(pms_guard_inherit(guard_path, &left, &n), 0);
+    assert_int_equal(n, 0);
+    kill(client, SIGKILL);
+    waitpid(client, NULL, 0);
+    close(ready);
+    munmap(dead, sizeof(*dead));
+}
+
+static void test_target_when_left_then_the_next_goes_on_with_it(void **state)
+{
+    struct pmsd first, second;
+    uint32_t gap_ms;
+    pid_t client;
+    int ready;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd_open(&first);
+    pms_at_activate(first.at, TENURE, NULL);
+    run_until(&first, &first.states[PMS_AT_SERVING], 1, 5000);
+    client = client_start(URL, &ready);
+    client_await_ready(&first, ready);
+    pms_at_leave(first.at, on_stopped, &first);
+    run_until(&first, &first.stopped, 1, PMS_AT_STOP_MS_MAX);
+    assert_int_equal(first.stop_err, 0);
+    assert_int_equal(pms_at_state_get(first.at), PMS_AT_DOWN);
+    pmsd_close(&first);
+    pmsd_succeed(&second, &first);
+    run_for(&second, 500);
+    assert_int_equal(client_stop(&second, client, ready, &gap_ms), 10);
+    print_message("longest gap %u ms\n", gap_ms);
+    assert_int_equal(second.logins, 0);
+    pmsd_close(&second);
 }
 
 // tgtd with a plugin of another version, as after an upgrade of pmsd: it is started anew, by and by with our own.
@@ -608,7 +817,7 @@ static void test_target_when_plugin_is_of_another_version_then_replaced_by_our_o
         skip();
     pmsd_open(&d);
     paths.plugin_dir = dir;
-    pms_at_activate(d.at);
+    pms_at_activate(d.at, TENURE, NULL);
     for (int i = 0; i < 500 && pms_at_restarts(d.at) < 2; i++)
         run_for(&d, 10);
     paths.plugin_dir = own;
@@ -632,7 +841,7 @@ static void test_target_when_deactivated_at_any_moment_then_all_is_gone(void **s
     for (int i = 0; i < 25; i++) {
         int stopped = d.stopped;
 
-        pms_at_activate(d.at);
+        pms_at_activate(d.at, TENURE, NULL);
         run_for(&d, (unsigned)i * 2);
         pms_at_deactivate(d.at, on_stopped, &d);
         run_until(&d, &d.stopped, stopped + 1, PMS_AT_STOP_MS_MAX);
@@ -652,7 +861,7 @@ static void test_target_when_it_may_not_serve_then_address_waits(void **state)
     NEED_TGTD();
     pmsd_open(&d);
     d.may_serve = false;
-    pms_at_activate(d.at);
+    pms_at_activate(d.at, TENURE, NULL);
     run_for(&d, 500);
     assert_int_equal(pms_at_state_get(d.at), PMS_AT_STARTING);
     assert_int_equal(d.attaches, 1);
@@ -671,7 +880,7 @@ static void test_target_when_held_then_only_the_address_goes(void **state)
     (void)state;
     NEED_TGTD();
     pmsd_open(&d);
-    pms_at_activate(d.at);
+    pms_at_activate(d.at, TENURE, NULL);
     run_until(&d, &d.states[PMS_AT_SERVING], 1, 5000);
     tgtd = pms_at_tgtd_pid(d.at);
     for (int i = 1; i <= 5; i++) {
@@ -701,7 +910,7 @@ static void test_target_when_held_then_only_the_address_goes(void **state)
         pms_at_deactivate(d.at, on_stopped, &d);
         run_until(&d, &d.stopped, i + 1, PMS_AT_STOP_MS_MAX);
         assert_int_equal(d.stop_err, 0);
-        pms_at_activate(d.at);
+        pms_at_activate(d.at, TENURE, NULL);
         run_until(&d, &d.states[PMS_AT_SERVING], 8 + i, 5000);
     }
     pmsd_close(&d);
@@ -757,7 +966,7 @@ static void test_target_when_node_is_lost_then_session_goes_on_elsewhere(void **
     spaces_make(spaces);
     enter(spaces, NODE_A);
     pmsd_open(&a);
-    pms_at_activate(a.at);
+    pms_at_activate(a.at, TENURE, NULL);
     run_until(&a, &a.states[PMS_AT_SERVING], 1, 5000);
     enter(spaces, CLIENT);
     client = client_start(URL, &ready);
@@ -770,7 +979,7 @@ static void test_target_when_node_is_lost_then_session_goes_on_elsewhere(void **
     pmsd_open(&b);
     memcpy(b.sessions, a.sessions, sizeof(b.sessions));
     b.sessions_count = a.sessions_count;
-    pms_at_activate(b.at);
+    pms_at_activate(b.at, TENURE, NULL);
     run_until(&b, &b.states[PMS_AT_SERVING], 1, 5000);
     run_for(&b, 1500);
     assert_int_equal(client_stop(&b, client, ready, &gap_ms), 11);
@@ -809,7 +1018,11 @@ static int setup(void **state)
     snprintf(tgtd, sizeof(tgtd), "%.480s/tgtd", dir);
     if (geteuid() != 0 || stat(tgtd, &st) != 0 || stat(redirect, &st) != 0)
         return 0;
-    if (!mkdtemp(run_dir) || unshare(CLONE_NEWNET) != 0)
+    if (!mkdtemp(run_dir))
+        return -1;
+    snprintf(guard_path, sizeof(guard_path), "%s/guard.sock", run_dir);
+    medium = mmap(NULL, ARRAY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (medium == MAP_FAILED || unshare(CLONE_NEWNET) != 0)
         return -1;
     if (system("ip link set lo up && ip link add eth0 type veth peer name eth1 && ip link set eth0 up && ip "
                "link set eth1 up && "
@@ -841,6 +1054,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_target_when_portal_is_ipv6_then_serves),
         cmocka_unit_test(test_target_when_tgtd_dies_often_then_nobody_is_refused),
         cmocka_unit_test(test_target_when_tgtd_is_deaf_then_replaced),
+        cmocka_unit_test(test_target_when_on_standby_then_it_serves_without_a_start),
+        cmocka_unit_test(test_target_when_pmsd_dies_then_the_next_goes_on_with_its_tgtd),
+        cmocka_unit_test(test_target_when_pmsd_stays_away_then_its_tgtd_ends),
+        cmocka_unit_test(test_target_when_left_then_the_next_goes_on_with_it),
         cmocka_unit_test(test_target_when_plugin_is_of_another_version_then_replaced_by_our_own),
         cmocka_unit_test(test_target_when_deactivated_at_any_moment_then_all_is_gone),
         cmocka_unit_test(test_target_when_it_may_not_serve_then_address_waits),

@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
@@ -31,6 +33,7 @@
 enum { CLIENT, NODE_A, NODE_B, SPACES };
 
 static int spaces[SPACES];
+static char run_dir[] = "/tmp/pms-test-XXXXXX", guard_path[64];
 
 static void enter(int space)
 {
@@ -57,6 +60,9 @@ static int setup_spaces(void **state)
     (void)state;
     if (geteuid() != 0)
         return 0;
+    if (!mkdtemp(run_dir))
+        return -1;
+    snprintf(guard_path, sizeof(guard_path), "%s/guard.sock", run_dir);
     for (int i = 0; i < SPACES; i++) {
         if (unshare(CLONE_NEWNET) != 0)
             return -1;
@@ -74,6 +80,14 @@ static int setup_spaces(void **state)
         run("ip addr add fd09::%d/64 dev eth0 nodad", i);
         enter(CLIENT);
     }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(guard_path);
+    rmdir(run_dir);
     return 0;
 }
 
@@ -136,8 +150,8 @@ static void node_start(struct node *n, int space, const char *portal)
     uv_loop_init(&n->loop);
     uv_timer_init(&n->loop, &n->tick);
     uv_timer_start(&n->tick, on_tick, 5, 5);
-    assert_int_equal(pms_guard_open(&n->loop, NULL, &n->guard), 0);
-    assert_int_equal(pms_portal_open(&n->loop, n->guard, &conf, on_lost, n, &n->portal), 0);
+    assert_int_equal(pms_guard_open(&n->loop, NULL, guard_path, &n->guard), 0);
+    assert_int_equal(pms_portal_open(&n->loop, n->guard, &conf, -1, on_lost, n, &n->portal), 0);
 }
 
 // Runs the loop until *count reaches target, for at most ms.
@@ -179,15 +193,20 @@ static void on_guard_closed(void *arg)
     uv_close((uv_handle_t *)&n->tick, NULL);
 }
 
-static void node_stop(struct node *n)
+static void node_portal_close(struct node *n)
 {
     int answers = n->answers;
 
+    pms_portal_close(n->portal, on_answer, n);
+    node_run_until(n, &n->answers, answers + 1, 2000);
+    n->portal = NULL;
+}
+
+static void node_stop(struct node *n)
+{
     enter(n->space);
-    if (n->portal) {
-        pms_portal_close(n->portal, on_answer, n);
-        node_run_until(n, &n->answers, answers + 1, 2000);
-    }
+    if (n->portal)
+        node_portal_close(n);
     pms_guard_close(n->guard, on_guard_closed, n);
     uv_run(&n->loop, UV_RUN_DEFAULT);
     assert_true(n->closed);
@@ -343,32 +362,69 @@ static void on_sleeper_exit(void *arg, int status)
     (void)status;
 }
 
-// A process that stands for pmsd: portal up, a child registered. Tells the child's pid and sleeps.
-static void pmsd_stand_in(int tell_fd)
+static pid_t sleeper_add(struct node *n, uint64_t tenure)
 {
     char *argv[] = {(char[]){"sleep"}, (char[]){"1000"}, NULL};
     struct pms_proc_conf conf = {.exe = "/bin/sleep", .argv = argv, .output_fd = -1};
+    struct pms_guard_child child = {
+        .listen_fd = pms_portal_listen_fd(n->portal), .log_fd = -1, .array_id = 5, .tenure = tenure};
     struct pms_guard_pid *guard_pid;
     struct pms_proc *sleeper;
-    struct node n;
-    pid_t pid;
 
+    assert_int_equal(pms_proc_open(&n->loop, &conf, on_sleeper_exit, NULL, &sleeper), 0);
+    child.pid = pms_proc_pid(sleeper);
+    child.pidfd = pms_proc_pidfd(sleeper);
+    strcpy(child.ipc_path, "/some/where");
+    assert_int_equal(pms_guard_pid_add(n->guard, &child, &guard_pid), 0);
+    if (tenure == 0) // it had one, and has it no more: what was said last counts
+        pms_guard_pid_tenure(guard_pid, 9);
+    pms_guard_pid_tenure(guard_pid, tenure);
+    return child.pid;
+}
+
+// A process that stands for pmsd: portal up, two children registered, one that serves and one that does not.
+// Tells their pids and sleeps.
+static void pmsd_stand_in(int tell_fd)
+{
+    struct node n;
+    pid_t pids[2];
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     node_start(&n, NODE_A, "10.9.0.50/24");
-    assert_int_equal(pms_proc_open(&n.loop, &conf, on_sleeper_exit, NULL, &sleeper), 0);
-    assert_int_equal(pms_guard_pid_add(n.guard, pms_proc_pidfd(sleeper), &guard_pid), 0);
+    pids[0] = sleeper_add(&n, 0);
+    pids[1] = sleeper_add(&n, 9);
     node_up(&n, NULL, 0);
-    pid = pms_proc_pid(sleeper);
-    assert_int_equal(write(tell_fd, &pid, sizeof(pid)), sizeof(pid));
+    assert_int_equal(write(tell_fd, pids, sizeof(pids)), sizeof(pids));
     uv_run(&n.loop, UV_RUN_DEFAULT);
 }
 
-static void test_guard_when_pmsd_is_killed_then_address_and_children_go(void **state)
+static bool lives(pid_t pid)
 {
-    pid_t pmsd, sleeper;
+    char path[64], stat[256] = "";
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    f = fopen(path, "r");
+    if (!f)
+        return false;
+    if (!fgets(stat, sizeof(stat), f))
+        stat[0] = 0;
+    fclose(f);
+    return stat[0] && !strstr(stat, ") Z");
+}
+
+static bool dies(pid_t pid, unsigned ms)
+{
+    for (unsigned i = 0; i < ms / 10 && lives(pid); i++)
+        usleep(10000);
+    return !lives(pid);
+}
+
+static void pmsd_killed(pid_t pids[2])
+{
+    pid_t pmsd;
     int fds[2];
 
-    (void)state;
-    NEED_ROOT();
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     pmsd = fork();
     if (pmsd == 0) {
@@ -376,34 +432,72 @@ static void test_guard_when_pmsd_is_killed_then_address_and_children_go(void **s
         _exit(1);
     }
     close(fds[1]);
-    assert_int_equal(read(fds[0], &sleeper, sizeof(sleeper)), sizeof(sleeper));
+    assert_int_equal(read(fds[0], pids, 2 * sizeof(*pids)), 2 * sizeof(*pids));
     close(fds[0]);
     assert_true(addr_look(NODE_A, "10.9.0.50").present);
-    assert_int_equal(kill(sleeper, 0), 0);
-
+    assert_true(lives(pids[0]) && lives(pids[1]));
     kill(pmsd, SIGKILL);
     waitpid(pmsd, NULL, 0);
+}
+
+static void test_guard_when_pmsd_is_killed_then_address_and_children_go(void **state)
+{
+    struct pms_guard_child *left;
+    pid_t pids[2];
+    unsigned n;
+
+    (void)state;
+    NEED_ROOT();
+    pmsd_killed(pids);
     for (int i = 0; i < 50 && addr_look(NODE_A, "10.9.0.50").present; i++)
         usleep(10000);
     // Well before the lifetime would have done it.
     assert_false(addr_look(NODE_A, "10.9.0.50").present);
-    for (int i = 0; i < 50; i++) {
-        char path[64];
-        char stat[256] = "";
-        FILE *f;
+    assert_true(dies(pids[0], 500));
+    assert_true(lives(pids[1])); // for the next pmsd; but there is none
+    assert_true(dies(pids[1], PMS_GUARD_KEEP_MS + 1000));
+    assert_int_equal(pms_guard_inherit(guard_path, &left, &n), 0);
+    assert_int_equal(n, 0);
+}
 
-        snprintf(path, sizeof(path), "/proc/%d/stat", (int)sleeper);
-        f = fopen(path, "r");
-        if (!f)
-            return;
-        if (!fgets(stat, sizeof(stat), f) || strstr(stat, ") Z"))
-            i = 1000;
-        fclose(f);
-        if (i >= 1000)
-            return;
-        usleep(10000);
-    }
-    fail_msg("the registered process lives on");
+static void test_guard_when_another_pmsd_comes_then_it_gets_what_was_left(void **state)
+{
+    struct pms_portal_conf conf = conf_of("10.9.0.50/24"), other = conf_of("10.9.0.51/24");
+    struct pms_guard_child *left;
+    pid_t pids[2];
+    struct node n;
+    unsigned count;
+
+    (void)state;
+    NEED_ROOT();
+    pmsd_killed(pids);
+    assert_int_equal(pms_guard_inherit(guard_path, &left, &count), 0);
+    assert_false(addr_look(NODE_A, "10.9.0.50").present); // by then, not some time
+    assert_int_equal(count, 1);
+    assert_int_equal(left[0].pid, pids[1]);
+    assert_int_equal(left[0].tenure, 9);
+    assert_int_equal(left[0].array_id, 5);
+    assert_string_equal(left[0].ipc_path, "/some/where");
+    assert_int_equal(left[0].log_fd, -1);
+    // Its guard has nothing to do any more, the process lives on, and nobody gets it twice.
+    usleep(300000);
+    assert_true(lives(pids[1]));
+    assert_false(lives(pids[0]));
+    // A portal goes on with the listener, but only if it is its own address's.
+    node_start(&n, NODE_A, "10.9.0.52/24");
+    node_portal_close(&n);
+    assert_int_equal(pms_portal_open(&n.loop, n.guard, &other, fcntl(left[0].listen_fd, F_DUPFD_CLOEXEC, 0),
+                                     on_lost, &n, &n.portal),
+                     -EINVAL);
+    assert_int_equal(pms_portal_open(&n.loop, n.guard, &conf, left[0].listen_fd, on_lost, &n, &n.portal), 0);
+    node_up(&n, NULL, 0);
+    assert_true(addr_look(NODE_A, "10.9.0.50").present);
+    node_stop(&n);
+    left[0].listen_fd = -1;
+    pidfd_send_signal(left[0].pidfd, SIGKILL, NULL, 0);
+    pms_guard_child_close(&left[0]);
+    free(left);
+    assert_true(dies(pids[1], 500));
 }
 
 static int client_connect(const char *to, struct sockaddr_storage *self, int timeout_ms)
@@ -537,6 +631,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_portal_when_loop_stops_then_kernel_drops_address),
         cmocka_unit_test(test_portal_when_guard_dies_then_another_keeps_the_address),
         cmocka_unit_test(test_guard_when_pmsd_is_killed_then_address_and_children_go),
+        cmocka_unit_test(test_guard_when_another_pmsd_comes_then_it_gets_what_was_left),
         cmocka_unit_test(test_portal_when_taken_over_then_client_comes_at_once),
         cmocka_unit_test(test_portal_when_nobody_accepts_then_not_refused),
     };
@@ -545,5 +640,5 @@ int main(int argc, char **argv)
         return pms_guard_main(argc, argv);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, setup_spaces, NULL);
+    return cmocka_run_group_tests(tests, setup_spaces, teardown);
 }
