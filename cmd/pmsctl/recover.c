@@ -83,6 +83,9 @@ static void report_print(const json_t *report)
            "index)\n\n",
            pms_json_str(report, "cluster", "?"), pms_json_str(report, "node", "?"), (unsigned long long)term,
            (unsigned long long)index, (unsigned long long)index_term);
+    if (pms_json_bool(report, "interrupted", false))
+        puts("A recovery of this node was begun and is not finished: run it again with the nodes that it "
+             "gives up.\n");
     nodes_print(report);
     putchar('\n');
     json_array_foreach (json_object_get(report, "arrays"), i, array)

@@ -78,6 +78,16 @@ static json_t *former_to_json(const struct pms_node_file *node)
     return list;
 }
 
+static json_t *lost_to_json(const struct pms_node_file *node)
+{
+    json_t *list = json_array();
+    char text[PMS_ID_TEXT_SIZE];
+
+    for (unsigned i = 0; i < node->n_lost; i++)
+        json_array_append_new(list, json_string(pms_id_format(node->lost[i], text)));
+    return list;
+}
+
 int pms_node_file_save(const char *dir, const struct pms_node_file *node)
 {
     char path[4096], uuid[PMS_UUID_TEXT_SIZE], addr[PMS_ADDR_TEXT_SIZE];
@@ -94,7 +104,7 @@ int pms_node_file_save(const char *dir, const struct pms_node_file *node)
         if (node->superseded)
             pms_json_set_bool(root, "superseded", true);
         if (node->recovering)
-            pms_json_set_bool(root, "recovering", true);
+            json_object_set_new(root, "recovering", lost_to_json(node));
         pms_json_set_str(root, "name", node->name);
         pms_json_set_str(root, "addr", pms_addr_format(&node->addr, addr));
         pms_json_set_bool(root, "witness", node->witness);
@@ -136,7 +146,8 @@ static bool peers_parse(const json_t *root, struct pms_node_file *node)
 // The cluster's uuid and key, as they were written before there were recoveries, are the first realm.
 static bool realms_parse(const json_t *root, struct pms_node_file *node)
 {
-    const json_t *realm = json_object_get(root, "realm"), *list = json_object_get(root, "former"), *item;
+    const json_t *realm = json_object_get(root, "realm"), *list = json_object_get(root, "former");
+    const json_t *lost = json_object_get(root, "recovering"), *item;
     size_t i;
 
     if (pms_uuid_parse(pms_json_str(root, "cluster", ""), &node->cluster) != 0)
@@ -151,7 +162,12 @@ static bool realms_parse(const json_t *root, struct pms_node_file *node)
             return false;
     }
     node->superseded = pms_json_bool(root, "superseded", false);
-    node->recovering = pms_json_bool(root, "recovering", false);
+    node->recovering = lost != NULL;
+    json_array_foreach (lost, i, item) {
+        if (node->n_lost == PMS_NODES_MAX || !json_is_string(item) ||
+            pms_id_parse(json_string_value(item), &node->lost[node->n_lost++]) != 0)
+            return false;
+    }
     return pms_realm_from_json(realm, &node->realm) == 0;
 }
 

@@ -33,6 +33,8 @@ struct pms_node_file {
     struct pms_realm former[PMS_NODE_FORMER_MAX]; // before recoveries, the oldest first
     bool superseded;                              // given up by a recovery elsewhere: must never run again
     bool recovering;                              // a recovery here was begun and is not finished
+    unsigned n_lost;                              // ... that gives up these nodes
+    uint64_t lost[PMS_NODES_MAX];
     char name[PMS_NAME_MAX + 1];
     struct sockaddr_storage addr; // where we listen
     bool witness;

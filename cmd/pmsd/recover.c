@@ -234,7 +234,7 @@ static int names_refused(const struct pms_recover *r, const char *names, char *w
 
         if (n == 0)
             return failed(why, why_len, PMS_EUSAGE, "name the lost nodes as NODE,NODE...");
-        if (node == NULL && !r->node.recovering)
+        if (node == NULL)
             return failed(why, why_len, PMS_ENOTFOUND, "there is no node %.*s in this cluster", (int)n, p);
         if (node != NULL && node->self)
             return failed(why, why_len, PMS_EREFUSED, "%s is this node: run this on a survivor",
@@ -259,11 +259,36 @@ static int names_refused(const struct pms_recover *r, const char *names, char *w
     return 0;
 }
 
+static bool was_given_up(const struct pms_node_file *node, uint64_t id)
+{
+    for (unsigned i = 0; i < node->n_lost; i++)
+        if (node->lost[i] == id)
+            return true;
+    return false;
+}
+
+// A recovery that was begun is finished with the nodes that it began with, whatever they do meanwhile: they know
+// the former realm only.
+static int other_names(const struct pms_recover *r, const char *names, char *why, size_t why_len)
+{
+    for (unsigned i = 0; i < r->n_nodes; i++) {
+        const struct pms_node_info *n = &r->nodes[i].info;
+
+        if (was_given_up(&r->node, n->id) != is_named(names, n->name))
+            return failed(why, why_len, PMS_EREFUSED,
+                          "a recovery of this node was begun, which %s %s: finish it with the same nodes",
+                          is_named(names, n->name) ? "keeps" : "gives up", n->name);
+    }
+    return 0;
+}
+
 int pms_recover_check(const struct pms_recover *r, const char *names, char *why, size_t why_len)
 {
     int rv = generally_refused(r, why, why_len);
 
-    return rv != 0 ? rv : names_refused(r, names, why, why_len);
+    if (rv == 0)
+        rv = r->node.recovering ? other_names(r, names, why, why_len) : names_refused(r, names, why, why_len);
+    return rv;
 }
 
 // ---- The realm ----
@@ -477,8 +502,11 @@ int pms_recover_run(struct pms_recover *r, const char *names, char id[PMS_UUID_T
     for (unsigned i = 0; i < r->n_nodes; i++) {
         char text[PMS_ID_TEXT_SIZE];
 
-        if (is_named(names, r->nodes[i].info.name))
-            json_array_append_new(lost, json_string(pms_id_format(r->nodes[i].info.id, text)));
+        if (!is_named(names, r->nodes[i].info.name))
+            continue;
+        json_array_append_new(lost, json_string(pms_id_format(r->nodes[i].info.id, text)));
+        if (!r->node.recovering)
+            r->node.lost[r->node.n_lost++] = r->nodes[i].info.id;
     }
     pms_json_set_str(cmd, "op", "cluster_recover");
     json_object_set(cmd, "lost", lost);
@@ -499,10 +527,10 @@ int pms_recover_run(struct pms_recover *r, const char *names, char id[PMS_UUID_T
         rv = alone_command(r, cmd, why, why_len);
     if (rv != 0)
         goto out;
-    for (unsigned i = 0; i < r->n_nodes; i++)
-        if (is_named(names, r->nodes[i].info.name))
-            peer_forget(&r->node, r->nodes[i].info.id);
+    for (unsigned i = 0; i < r->node.n_lost; i++)
+        peer_forget(&r->node, r->node.lost[i]);
     r->node.recovering = false;
+    r->node.n_lost = 0;
     rv = pms_node_file_save(r->state_dir, &r->node);
     if (rv != 0)
         failed(why, why_len, rv, "node.json cannot be written: %s", pms_err_text(rv));
@@ -533,6 +561,7 @@ int pms_recover_follow(const char *state_dir, const char *id, char *why, size_t 
         realm_derive(&node.realm, &uuid, &next);
         pms_node_file_realm_next(&node, &next);
         node.superseded = node.recovering = node.settled = false;
+        node.n_lost = 0;
         rv = pms_node_file_save(state_dir, &node);
     }
     if (rv != 0)

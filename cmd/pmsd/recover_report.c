@@ -60,6 +60,17 @@ static int brick_floor(const struct pms_recover *r, const struct pms_array_info 
     return rv;
 }
 
+// Does not answer; or was given up by a recovery that was begun, and then it matters no more what it does.
+static bool is_lost(const struct pms_recover *r, const struct pms_recover_node *n)
+{
+    if (!r->node.recovering)
+        return !n->self && !n->answers;
+    for (unsigned i = 0; i < r->node.n_lost; i++)
+        if (r->node.lost[i] == n->info.id)
+            return true;
+    return false;
+}
+
 static const struct pms_recover_node *node_of(const struct pms_recover *r, uint64_t id)
 {
     for (unsigned i = 0; i < r->n_nodes; i++)
@@ -109,7 +120,7 @@ static json_t *array_json(const struct pms_recover *r, const struct pms_array_in
             continue;
         if (a->slots[i].in_sync)
             json_array_append_new(in_sync, json_string(n->info.name));
-        if (n->self || n->answers)
+        if (!is_lost(r, n))
             json_array_append_new(a->slots[i].in_sync ? left : stale, json_string(n->info.name));
     }
     pms_json_set_str(obj, "name", a->name);
@@ -146,7 +157,7 @@ json_t *pms_recover_report(const struct pms_recover *r)
         const struct pms_recover_node *n = &r->nodes[i];
 
         json_array_append_new(nodes, node_json(n));
-        if (n->self || n->answers)
+        if (!is_lost(r, n))
             continue;
         json_array_append_new(give_up, json_string(n->info.name));
         snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", names[0] != '\0' ? "," : "",

@@ -32,8 +32,9 @@ assert_eq "primary" "$(primary_of disk)" 2
 
 # ---- n2, the primary, burns down ----
 
-verify_start disk --zeroed --seconds 12 --iops 1000
+verify_start disk --zeroed --seconds 20 --iops 1000
 verify_wait_working
+sleep 1.5
 dc kill 2
 no_quorum() { ! ctl 1 cluster status >/dev/null; }
 wait_until 10 no_quorum || fail "n1 still has a quorum"
@@ -49,7 +50,22 @@ grep -q 'gives up n2 for ever' <<<"$(recover 1)" || fail "the report does not sa
 assert_refused 1 'no node n9' "${at1[@]}" --yes-give-up n9
 assert_refused 1 'this node' "${at1[@]}" --yes-give-up n1,n2
 grep -q '"former":\[\]' "$dir/n1/state/node.json" || fail "a dry run has changed something"
-recover 1 --yes-give-up n2 || fail "n1 cannot be recovered"
+
+# ---- A recovery that was cut short right after it began is finished by a second run ----
+
+cp -a "$dir/n1/state/log" "$work/log"
+id=$(jq -r .id "$dir/n1/state/node.json") lost=$(jq -r '.peers[0].id' "$dir/n1/state/node.json")
+recover 1 --yes-give-up n2 >/dev/null || fail "n1 cannot be recovered"
+realm=$(jq -c .realm "$dir/n1/state/node.json")
+rm -r "$dir/n1/state/log" && cp -a "$work/log" "$dir/n1/state/log"
+jq -c --arg lost "$lost" '.recovering = [$lost]' "$dir/n1/state/node.json" >"$work/node.json" && cat "$work/node.json" >"$dir/n1/state/node.json"
+dc start 1 >/dev/null 2>&1
+wait_until 5 ended 1 || fail "n1 runs with half a recovery"
+grep -q 'not finished: run it again' "$dir/n1/pmsd.log" || fail "n1 does not say why it does not start: $(tail -n 2 "$dir/n1/pmsd.log")"
+assert_refused 1 'gives up n2' "${at1[@]}" --yes-give-up n9
+recover 1 --yes-give-up n2 || fail "the recovery cannot be finished"
+assert_eq "realm after the second run" "$(jq -c .realm "$dir/n1/state/node.json")" "$realm"
+assert_eq "id after the second run" "$(jq -r .id "$dir/n1/state/node.json")" "$id"
 dc start 1 || fail "the recovered n1 does not start"
 state_known() { [ "$(array_field disk .serving)" = true ]; }
 wait_until 10 state_known || fail "the array is not served: $(ctl 1 cluster status)"
@@ -71,17 +87,6 @@ assert_eq "nodes after n2's return" "$(ctl 1 node list -o json | jq -r '.[].name
 assert_eq "epoch after n2's return" "$(array_field disk .epoch)" "$epoch"
 verify_again disk
 say "n2 came back, was told, and stays away: $(tail -n 1 "$dir/n2/pmsd.log" | cut -c1-150)"
-
-# ---- A recovery that was cut short is finished by a second run ----
-
-dc kill 1 TERM --only pmsd
-wait_until 10 ended 1 || fail "n1 does not stop"
-jq -c '.recovering = true' "$dir/n1/state/node.json" >"$work/node.json" && cat "$work/node.json" >"$dir/n1/state/node.json"
-dc start 1 >/dev/null 2>&1
-wait_until 5 ended 1 || fail "n1 runs with half a recovery"
-recover 1 --yes-give-up n2 || fail "the recovery cannot be finished"
-dc start 1 || fail "n1 does not start"
-wait_until 10 state_known || fail "the array is not served after the second run"
 
 # ---- A new n2 ----
 

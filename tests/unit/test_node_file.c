@@ -113,6 +113,9 @@ static void test_node_file_when_recovered_then_former_realms_are_kept(void **sta
             assert_memory_equal(&node.former[0], &first, sizeof(first));
     }
     node.superseded = node.recovering = true;
+    node.n_lost = 2;
+    node.lost[0] = 8;
+    node.lost[1] = 0xfedcba9876543210;
     node.raft_election_ms = 1000;
     node.raft_heartbeat_ms = 200;
     assert_int_equal(pms_node_file_save(dir, &node), 0);
@@ -124,6 +127,8 @@ static void test_node_file_when_recovered_then_former_realms_are_kept(void **sta
     assert_memory_equal(back.former, node.former, sizeof(back.former));
     assert_int_equal(back.former[0].key[0], 1); // the oldest was forgotten
     assert_true(back.superseded && back.recovering);
+    assert_int_equal(back.n_lost, 2);
+    assert_true(back.lost[0] == 8 && back.lost[1] == 0xfedcba9876543210);
     assert_int_equal(back.raft_election_ms, 1000);
     assert_int_equal(back.raft_heartbeat_ms, 200);
 }
