@@ -156,12 +156,41 @@ int pms_login_complete(struct iscsi_connection *conn)
     return 0;
 }
 
+/*
+ * tgtd has put a NOP-In (a ping) in the line of what is to be sent. An initiator whose commands arrive is alive, and
+ * need not say so: libiscsi up to 1.19 (QEMU) gives its answer a wrong CmdSN if Data-Outs wait in its own line, and
+ * then closes the connection itself, so that large writes would lose theirs every few seconds. True: taken back.
+ */
+static bool ping_take_back(struct iscsi_connection *conn)
+{
+    struct iscsi_task *task;
+    struct pms_sess *sess;
+    uint32_t ttt;
+
+    if (list_empty(&conn->tx_clist))
+        return false;
+    task = list_entry(conn->tx_clist.prev, struct iscsi_task, c_list);
+    if (task == conn->tx_task || task_opcode(task) != ISCSI_OP_NOOP_IN)
+        return false;
+    sess = conn->session ? pms_sess_of(conn->session) : NULL;
+    if (!sess || sess->ping_cmd_sn == conn->session->exp_cmd_sn)
+        return false;
+    sess->ping_cmd_sn = conn->session->exp_cmd_sn;
+    ttt = ntohl(task->req.ttt);
+    list_del(&task->c_list);
+    plug.tcp_orig.free_task(task);
+    plug.tcp_orig.ep_nop_reply(ttt); /* as good as answered */
+    return true;
+}
+
 /* In place of ep_event_modify: nobody but us wakes a held connection. */
 void pms_login_event_modify(struct iscsi_connection *conn, int events)
 {
     bool may_be_held = conn->state == STATE_LOGIN_FULL || conn->state == STATE_SECURITY_FULL;
 
     if (may_be_held && login_of(conn))
+        return;
+    if ((events & EPOLLOUT) && ping_take_back(conn))
         return;
     plug.tcp_orig.ep_event_modify(conn, events);
 }

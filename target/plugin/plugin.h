@@ -63,6 +63,7 @@ struct pms_sess {
     struct list_head siblings;
     struct iscsi_session *session; /* we hold one reference: it outlives its connections */
     bool committed;                /* pmsd has said so: it is in Raft */
+    uint32_t ping_cmd_sn;          /* ExpCmdSN when tgtd last wanted to send a NOP-In */
     char peer[PMS_PLUG_ADDR_LEN];  /* of its last connection */
 };
 

@@ -262,6 +262,11 @@ grep -q '769' "$T/relogin" || fail "refused with another status: $(cat "$T/relog
 alive "a refused login"
 ok "misbehaving initiators, a full arena, vanished and refused logins"
 
+# An initiator whose commands come need not say that it lives: libiscsi would close its connection over that.
+up --nop-s 1
+"$B/tests/tools/plugprobe" pings 127.0.0.1 $PORT $IQN 4 || fail "NOP-Ins at the wrong time, or never"
+ok "NOP-Ins go to idle connections only"
+
 # ---- nobody's tgtd ends ----
 PMS_PLUGIN_ORPHAN_MS=700 up
 kill -9 "$SERVE"

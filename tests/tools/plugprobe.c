@@ -7,6 +7,7 @@
  *   plugprobe tsih ADDR PORT IQN        comes back with TSIH 0, the old one, another one; either stage first
  *   plugprobe vanish ADDR PORT IQN N    N times: sends a whole login and closes without reading the answer
  *   plugprobe outside ADDR PORT IQN     sends Data-Out beyond its command's buffer: must be disconnected
+ *   plugprobe pings ADDR PORT IQN S   sends commands for S seconds, then none: NOP-Ins come only then
  *   plugprobe toolong URL               READ and WRITE of 8 MiB: ILLEGAL REQUEST, and the session lives
  *   plugprobe wce URL                   the write cache must be off, and not changeable
  *   plugprobe flood URL N               N writes of 4 MiB at once: each GOOD or TASK SET FULL; those again
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <iscsi/iscsi.h>
@@ -273,6 +275,76 @@ static int verb_outside(char **arg)
     return len >= 0;
 }
 
+/* TEST UNIT READY */
+static void raw_command(int fd, unsigned cmd_sn)
+{
+    unsigned char bhs[48] = {0x01, 0x81};
+
+    bhs[9] = 1; /* LUN 1 */
+    put32(bhs + 16, cmd_sn);
+    put32(bhs + 24, cmd_sn);
+    raw_send(fd, bhs, "", 0);
+}
+
+/* The answer to the NOP-In with that TTT. */
+static void raw_pong(int fd, unsigned cmd_sn, const unsigned char ttt[4])
+{
+    unsigned char bhs[48] = {0x40, 0x80};
+
+    bhs[9] = 1;
+    put32(bhs + 16, 0xffffffff);
+    memcpy(bhs + 20, ttt, 4);
+    put32(bhs + 24, cmd_sn);
+    raw_send(fd, bhs, "", 0);
+}
+
+/* Takes what comes for ms, and answers NOP-Ins. Their number, or -1: the connection is gone. */
+static int pings_count(int fd, unsigned cmd_sn, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    struct timespec begun, now;
+    unsigned char bhs[48];
+    char data[4096];
+    int pings = 0, left;
+
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    for (;;) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        left = ms - (int)((now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000);
+        if (left <= 0 || poll(&p, 1, left) == 0)
+            return pings;
+        if (raw_recv(fd, bhs, data, sizeof(data)) < 0)
+            return -1;
+        if ((bhs[0] & 0x3f) != 0x20)
+            continue;
+        pings++;
+        raw_pong(fd, cmd_sn, bhs + 20);
+    }
+}
+
+static int verb_pings(char **arg)
+{
+    char text[4200];
+    int len, fd = raw_connect(arg[0], arg[1]), busy = 0, idle, i, n, seconds = atoi(arg[3]);
+    unsigned cmd_sn = 1;
+
+    if (raw_login(fd, arg[2], 0x636363, OPERATIONAL_FIRST, "InitialR2T=No\0", 14, text, &len)) {
+        fprintf(stderr, "login refused\n");
+        return 1;
+    }
+    for (i = 0; i < seconds * 10; i++) {
+        raw_command(fd, cmd_sn++);
+        n = pings_count(fd, cmd_sn, 100);
+        if (n < 0)
+            break;
+        busy += n;
+    }
+    idle = pings_count(fd, cmd_sn, seconds * 1000);
+    printf("pings while commands came: %d, while none came: %d\n", busy, idle);
+    close(fd);
+    return !(i == seconds * 10 && busy == 0 && idle >= 1);
+}
+
 /* ---- libiscsi ---- */
 
 static int lun;
@@ -485,11 +557,17 @@ int main(int argc, char **argv)
         int args;
         int (*run)(char **arg);
     } verbs[] = {
-        {"time2wait", 3, verb_time2wait}, {"tsih", 3, verb_tsih},
-        {"vanish", 4, verb_vanish},       {"outside", 3, verb_outside},
-        {"toolong", 1, verb_toolong},     {"wce", 1, verb_wce},
-        {"flood", 2, verb_flood},         {"held-abort", 2, verb_held_abort},
-        {"block", 2, verb_block},         {"held-leave", 2, verb_held_leave},
+        {"time2wait", 3, verb_time2wait},
+        {"tsih", 3, verb_tsih},
+        {"pings", 4, verb_pings},
+        {"vanish", 4, verb_vanish},
+        {"outside", 3, verb_outside},
+        {"toolong", 1, verb_toolong},
+        {"wce", 1, verb_wce},
+        {"flood", 2, verb_flood},
+        {"held-abort", 2, verb_held_abort},
+        {"block", 2, verb_block},
+        {"held-leave", 2, verb_held_leave},
     };
     size_t i;
 

@@ -4,7 +4,7 @@
  * plugin can be tested alone.
  *
  *   ringserve --sock PATH --file FILE --array HEX16 [--size BYTES] [--portal ADDR:PORT] [--journal FILE]
- *             [--delay-ms N] [--hold-login-ms N] [--refuse-login STATUS] [--die-after N] [--closed-gate]
+ *             [--delay-ms N] [--hold-login-ms N] [--refuse-login STATUS] [--die-after N] [--closed-gate] [--nop-s N]
  *             [--name TEXT]
  *
  * One line on stdout per event (hello, login, closed, portal, served, stats). SIGUSR1 opens or shuts the
@@ -38,11 +38,11 @@
 static struct {
     const char *sock, *file, *journal, *name;
     char portal_addr[PMS_PLUG_ADDR_LEN];
-    unsigned portal_port, delay_ms, hold_login_ms, refuse_login;
+    unsigned portal_port, delay_ms, hold_login_ms, refuse_login, nop_s;
     unsigned long die_after;
     uint64_t array_id, size;
     bool closed_gate;
-} opt = {.size = 64 << 20, .name = "ring"};
+} opt = {.size = 64 << 20, .name = "ring", .nop_s = 5};
 
 static struct pms_plug_session sessions[SESSIONS];
 static unsigned sessions_n, tsih_next = 0x101;
@@ -216,7 +216,7 @@ static void welcome(void)
     ok.io_bytes_max = PMS_RING_IO_MAX;
     ok.array_id = opt.array_id;
     ok.size_bytes = opt.size;
-    ok.nop_interval_s = 5;
+    ok.nop_interval_s = opt.nop_s;
     ok.nop_count = 3;
     ok.naa[0] = 0x60;
     memcpy(ok.naa + 8, &opt.array_id, 8);
@@ -429,11 +429,13 @@ static void on_signal(int fd)
 static void options(int argc, char **argv)
 {
     static const struct option longs[] = {
-        {"sock", 1, NULL, 's'},      {"file", 1, NULL, 'f'},          {"array", 1, NULL, 'a'},
-        {"size", 1, NULL, 'z'},      {"portal", 1, NULL, 'p'},        {"journal", 1, NULL, 'j'},
-        {"delay-ms", 1, NULL, 'd'},  {"hold-login-ms", 1, NULL, 'h'}, {"refuse-login", 1, NULL, 'r'},
-        {"die-after", 1, NULL, 'k'}, {"closed-gate", 0, NULL, 'c'},   {"name", 1, NULL, 'n'},
-        {NULL, 0, NULL, 0},
+        {"sock", 1, NULL, 's'},         {"file", 1, NULL, 'f'},
+        {"array", 1, NULL, 'a'},        {"size", 1, NULL, 'z'},
+        {"portal", 1, NULL, 'p'},       {"journal", 1, NULL, 'j'},
+        {"delay-ms", 1, NULL, 'd'},     {"hold-login-ms", 1, NULL, 'h'},
+        {"refuse-login", 1, NULL, 'r'}, {"die-after", 1, NULL, 'k'},
+        {"closed-gate", 0, NULL, 'c'},  {"name", 1, NULL, 'n'},
+        {"nop-s", 1, NULL, 'o'},        {NULL, 0, NULL, 0},
     };
     char *colon;
     int c;
@@ -473,6 +475,9 @@ static void options(int argc, char **argv)
             break;
         case 'k':
             opt.die_after = strtoul(optarg, NULL, 10);
+            break;
+        case 'o':
+            opt.nop_s = (unsigned)atoi(optarg);
             break;
         case 'c':
             opt.closed_gate = true;
