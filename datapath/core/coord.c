@@ -58,6 +58,8 @@ static bool conflict(enum cop_kind a, enum cop_kind b)
         return (a == COP_WRITE || b == COP_WRITE) && !PMS_MUTANT(COPY_UNLOCKED);
     if ((a == COP_READ || b == COP_READ) && PMS_MUTANT(READ_INFLIGHT))
         return false;
+    if (a == COP_WRITE && b == COP_WRITE && PMS_MUTANT(OVERLAP_ALLOWED))
+        return false;
     return a == COP_WRITE || b == COP_WRITE;
 }
 
@@ -235,7 +237,7 @@ void dp_coord_read_done(struct pms_dp *dp, struct cop *c, int status)
 
 void dp_coord_resend(struct pms_dp *dp, uint8_t slots)
 {
-    if (!serving(dp))
+    if (!serving(dp) || PMS_MUTANT(RESEND_FORGOTTEN))
         return;
     pms_list_for_each (p, &dp->cops) {
         const struct cop *c = pms_list_entry(p, struct cop, link);

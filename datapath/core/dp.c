@@ -47,6 +47,18 @@ const char *pms_mutant_name(int m)
         [PMS_MUTANT_KEEP_ALL] = "keep-all",
         [PMS_MUTANT_INCARNATION_IGNORED] = "incarnation-ignored",
         [PMS_MUTANT_COPY_UNLOCKED] = "copy-unlocked",
+        [PMS_MUTANT_INTERRUPTED_ADMITTED] = "interrupted-admitted",
+        [PMS_MUTANT_OVERLAP_ALLOWED] = "overlap-allowed",
+        [PMS_MUTANT_FLUSH_RETRIED] = "flush-retried",
+        [PMS_MUTANT_EJECT_LEAVES_NONE] = "eject-leaves-none",
+        [PMS_MUTANT_HANDOVER_UNDRAINED] = "handover-undrained",
+        [PMS_MUTANT_LEASE_FROM_ACK] = "lease-from-ack",
+        [PMS_MUTANT_HELD_KEPT] = "held-kept",
+        [PMS_MUTANT_RESYNC_MISSES] = "resync-misses",
+        [PMS_MUTANT_CLEAR_BUSY] = "clear-busy",
+        [PMS_MUTANT_EJECT_ASSUMED] = "eject-assumed",
+        [PMS_MUTANT_SETTLE_OWN_MAP] = "settle-own-map",
+        [PMS_MUTANT_RESEND_FORGOTTEN] = "resend-forgotten",
     };
     return m >= 0 && m < PMS_MUTANT_END ? names[m] : NULL;
 }
@@ -404,7 +416,8 @@ static void new_epoch(struct pms_dp *dp, const struct pms_dp_conf *conf)
     /* What is held here may have been sent again to whoever was primary meanwhile, and be outdated by now. */
     if (conf->primary != dp->self || !next) {
         dp_stepdown(dp);
-        dp_coord_drop_all(dp);
+        if (!PMS_MUTANT(HELD_KEPT))
+            dp_coord_drop_all(dp);
     }
     if (!dp->live)
         return;
@@ -592,7 +605,9 @@ void pms_dp_disk_done(struct pms_dp *dp, uint64_t now, uint64_t tag, int status)
 
     dp->dreqs[i].kind = DREQ_FREE;
     dp->dreqs[i].ptr = NULL;
-    if (status != 0 && d.kind != DREQ_COP) {
+    if (status != 0 && d.kind == DREQ_FLUSH && PMS_MUTANT(FLUSH_RETRIED)) {
+        dp_disk(dp, PMS_DP_DISK_FLUSH, dp_dreq_new(dp, DREQ_FLUSH, d.ptr), 0, 0, NULL, 0);
+    } else if (status != 0 && d.kind != DREQ_COP) {
         dp_brick_fail(dp);
     } else if (d.ptr != NULL && !dp->brick.failed) {
         if (d.kind == DREQ_META)

@@ -224,17 +224,29 @@ enum pms_mutant {
     PMS_MUTANT_UNFLUSHED_ACK,   /* replica acknowledges before the flush */
     PMS_MUTANT_FLOOR_VOLATILE,  /* promise answered before the floor is durable */
     PMS_MUTANT_READ_INFLIGHT,   /* a read does not wait for an overlapping write (R1) */
-    PMS_MUTANT_CLOCK_STOP_IGNORED,  /* reads under the lease although the clock may stop */
-    PMS_MUTANT_LEASE_IGNORED,       /* reads without lease */
-    PMS_MUTANT_DIRTY_FORGOTTEN,     /* data written before its region is marked durably */
-    PMS_MUTANT_OWN_MAP,             /* resync copies only the source's map */
-    PMS_MUTANT_CLEAR_EARLY,         /* clears dirty regions although a slot is stale */
-    PMS_MUTANT_ADMIT_NO_UNION,      /* while an admit is unknown the new slot is not waited for (R3) */
-    PMS_MUTANT_SAME_EPOCH,          /* a restarted primary serves its old epoch again (R2) */
-    PMS_MUTANT_NO_DRAIN,            /* promise returned while local writes are in flight (R5) */
-    PMS_MUTANT_KEEP_ALL,            /* takeover keeps slots that did not promise */
-    PMS_MUTANT_INCARNATION_IGNORED, /* a brick obeys what was meant for the one before it (R6) */
-    PMS_MUTANT_COPY_UNLOCKED,       /* a resync copy is not ordered against writes */
+    PMS_MUTANT_CLOCK_STOP_IGNORED,   /* reads under the lease although the clock may stop */
+    PMS_MUTANT_LEASE_IGNORED,        /* reads without lease */
+    PMS_MUTANT_DIRTY_FORGOTTEN,      /* data written before its region is marked durably */
+    PMS_MUTANT_OWN_MAP,              /* resync copies only the source's map */
+    PMS_MUTANT_CLEAR_EARLY,          /* clears dirty regions although a slot is stale */
+    PMS_MUTANT_ADMIT_NO_UNION,       /* while an admit is unknown the new slot is not waited for (R3) */
+    PMS_MUTANT_SAME_EPOCH,           /* a restarted primary serves its old epoch again (R2) */
+    PMS_MUTANT_NO_DRAIN,             /* promise returned while local writes are in flight (R5) */
+    PMS_MUTANT_KEEP_ALL,             /* takeover keeps slots that did not promise */
+    PMS_MUTANT_INCARNATION_IGNORED,  /* a brick obeys what was meant for the one before it (R6) */
+    PMS_MUTANT_COPY_UNLOCKED,        /* a resync copy is not ordered against writes */
+    PMS_MUTANT_INTERRUPTED_ADMITTED, /* a resync that its link interrupted counts as done */
+    PMS_MUTANT_OVERLAP_ALLOWED,      /* overlapping writes are in flight at once, in any order (I5) */
+    PMS_MUTANT_FLUSH_RETRIED,        /* a failed flush is tried again as if nothing had happened (I6) */
+    PMS_MUTANT_EJECT_LEAVES_NONE,    /* the primary ejects itself along with the other */
+    PMS_MUTANT_HANDOVER_UNDRAINED,   /* hands over with writes in flight */
+    PMS_MUTANT_LEASE_FROM_ACK, /* the lease counts from when the answer came, not from when it was asked for */
+    PMS_MUTANT_HELD_KEPT,      /* what a deposed primary held is executed when it serves again */
+    PMS_MUTANT_RESYNC_MISSES,  /* writes to regions that are done do not go to the slot in resync */
+    PMS_MUTANT_CLEAR_BUSY,     /* a mark is taken off while its region is written */
+    PMS_MUTANT_EJECT_ASSUMED,  /* a write does not wait for a slot that is about to be ejected */
+    PMS_MUTANT_SETTLE_OWN_MAP,   /* takeover settles only what the new primary itself has marked */
+    PMS_MUTANT_RESEND_FORGOTTEN, /* a write is not sent again in the next epoch */
     PMS_MUTANT_END
 };
 extern int pms_mutant;

@@ -30,6 +30,8 @@ uint8_t dp_primary_must(const struct pms_dp *dp)
         return BIT(dp->self);
     if (PMS_MUTANT(ADMIT_NO_UNION))
         return dp->conf.in_sync;
+    if (PMS_MUTANT(EJECT_ASSUMED))
+        return dp->conf.in_sync & (uint8_t)~dp->eject_now;
     return dp->conf.in_sync | dp->admitting;
 }
 
@@ -180,7 +182,7 @@ void dp_primary_stop(struct pms_dp *dp)
 
 void dp_primary_hb_ack(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f)
 {
-    uint64_t until = f->arg + MS(dp->init.timing.lease);
+    uint64_t until = (PMS_MUTANT(LEASE_FROM_ACK) ? dp->now : f->arg) + MS(dp->init.timing.lease);
 
     if (f->status != PMS_FRAME_OK) {
         dp_primary_refused(dp, slot, f);
@@ -280,7 +282,10 @@ static void want(struct pms_dp *dp)
         return;
     for (uint8_t s = 0; s < dp->conf.n_slots; s++)
         if (eject & BIT(s)) {
-            dp_propose(dp, PMS_DP_EJECT, dp->self, dp->conf.in_sync & (uint8_t)~BIT(s), dp->conf.incarnation);
+            dp_propose(dp, PMS_DP_EJECT, dp->self,
+                       dp->conf.in_sync &
+                           (uint8_t) ~(BIT(s) | (PMS_MUTANT(EJECT_LEAVES_NONE) ? BIT(dp->self) : 0)),
+                       dp->conf.incarnation);
             return;
         }
     if (dp->role == PMS_DP_DRAINED && dp->now >= dp->handover_since + MS(UNKNOWN_MAX_MS))
@@ -316,7 +321,8 @@ static void clear_idle(struct pms_dp *dp)
         return;
     list = pms_iobuf_create(CLEAR_MAX * 4);
     for (uint32_t r = 0; r < dp->brick.regions && n < CLEAR_MAX; r++) {
-        if (!bit_get(dp->seen, r) || clock - dp->last_use[r] < idle || dp_coord_region_busy(dp, r))
+        if (!bit_get(dp->seen, r) || clock - dp->last_use[r] < idle ||
+            (dp_coord_region_busy(dp, r) && !PMS_MUTANT(CLEAR_BUSY)))
             continue;
         memcpy(list->data + (size_t)n++ * 4, &r, 4);
         bit_clear(dp->seen, r);
@@ -392,7 +398,8 @@ bool dp_primary_pump(struct pms_dp *dp)
         dp->recheck_start = true;
         any = true;
     }
-    if (dp->draining && dp->role == PMS_DP_SERVING && dp->cops_active == 0 && dp->admitting == 0 &&
+    if (dp->draining && dp->role == PMS_DP_SERVING &&
+        (dp->cops_active == 0 || PMS_MUTANT(HANDOVER_UNDRAINED)) && dp->admitting == 0 &&
         pms_list_empty(&dp->jobs)) {
         dp->role = PMS_DP_DRAINED;
         dp->handover_since = dp->now;

@@ -114,6 +114,11 @@ void dp_repair_end(struct pms_dp *dp, uint8_t slot, uint32_t retry_ms)
 void dp_repair_link_down(struct pms_dp *dp, uint8_t slot)
 {
     jobs_end(dp, slot);
+    if (PMS_MUTANT(INTERRUPTED_ADMITTED) && dp->sess[slot].kind == SESS_RESYNC) {
+        memset(dp->sess[slot].need, 0, dp_bits_bytes(dp));
+        dp->sess[slot].left = 0;
+        return;
+    }
     if (dp->sess[slot].kind != SESS_SETTLE && dp->sess[slot].kind != SESS_NONE)
         dp_repair_end(dp, slot, 0);
 }
@@ -161,7 +166,7 @@ bool dp_repair_wants_write(const struct pms_dp *dp, uint8_t slot, uint64_t offse
     const struct sess *s = &dp->sess[slot];
     uint32_t last = (uint32_t)((offset + length - 1) / dp->init.region_bytes);
 
-    if (s->kind != SESS_RESYNC)
+    if (s->kind != SESS_RESYNC || PMS_MUTANT(RESYNC_MISSES))
         return false;
     for (uint32_t r = (uint32_t)(offset / dp->init.region_bytes); r <= last; r++)
         if (!bit_get(s->need, r))

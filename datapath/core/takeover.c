@@ -142,7 +142,7 @@ void dp_cand_answer(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f, 
     }
     if (f->payload_len != dp_bits_bytes(dp) || f->arg2 != dp->conf.incarnation[slot])
         return;
-    for (uint32_t i = 0; i < f->payload_len; i++)
+    for (uint32_t i = 0; i < f->payload_len && !PMS_MUTANT(SETTLE_OWN_MAP); i++)
         c->bits[i] |= buf->data[i];
     c->promised |= BIT(slot);
 }
