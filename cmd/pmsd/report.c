@@ -48,8 +48,9 @@ static const char *target_error_text(int err)
     case -ENODEV:
         return "no interface of this node is in the portal's subnet";
     case -EADDRINUSE:
-        return "another process of this node listens on the iSCSI port of every address: stop it, or bind it "
-               "to an address of its own (ss -ltnp names it)";
+        return "another process of this node listens on the iSCSI port of this or of every address: stop it, "
+               "or "
+               "bind it to an address of its own (ss -ltnp names it)";
     case PMS_EVERSION:
         return "bs_pms.so beside pmsd is of another version than pmsd: install both anew, from one build";
     default:

@@ -64,11 +64,11 @@ say "a port in use: $(log_since 3 "$before" | grep 'in use' | cut -c1-200)"
 # ---- The iSCSI port in use, on the node that is to serve (meanwhile the test goes on) ----
 
 nsenter --net="/run/netns/$prefix-n2" -- python3 -c 'import socket, time
-s = socket.create_server(("0.0.0.0", 3260)); time.sleep(60)' &
+s = socket.socket(); s.setsockopt(socket.IPPROTO_IP, 15, 1) # IP_FREEBIND: the portal is not there yet
+s.bind(("10.77.0.102", 3260)); s.listen(); time.sleep(60)' &
 squatter=$!
 jobs_started+=("$squatter")
-taken() { at 2 bash -c 'exec 3<>/dev/tcp/127.0.0.1/3260'; }
-at 2 ip link set lo up
+taken() { at 2 ss -Hltn src 10.77.0.102:3260 | grep -q LISTEN; }
 wait_until 5 taken || fail "nobody listens on n2"
 timeout 60 "${devcluster[@]}" ctl 1 array create blocked --size 16M --nodes n2,n1 --portal 10.77.0.102/24 >"$work/blocked.out" 2>&1 &
 blocked=$!
