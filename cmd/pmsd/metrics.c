@@ -46,8 +46,6 @@ static void loop_metrics(struct pms_buf *b, struct pms_loop *loop)
     one(b, "frames_received_total", "counter", "datapath frames received", s.frames_received);
     one(b, "bytes_sent_total", "counter", "datapath bytes sent", s.bytes_sent);
     one(b, "bytes_received_total", "counter", "datapath bytes received", s.bytes_received);
-    one(b, "copied_bytes_total", "counter", "payload of 32 KiB and more copied in user space on links",
-        s.copied_bytes);
     one(b, "checksum_errors_total", "counter", "garbled frames", s.checksum_errors);
     one(b, "links_dropped_total", "counter", "links closed for a fault of the peer or network",
         s.links_dropped);
@@ -88,7 +86,6 @@ FAMILY(f_disk_read, s->disk_read_bytes)
 FAMILY(f_disk_written, s->disk_written_bytes)
 FAMILY(f_disk_errors, s->disk_errors)
 FAMILY(f_ring_ops, s->ring_ops)
-FAMILY(f_ring_copied, s->ring_copied_bytes)
 FAMILY(f_restarts, a->at != NULL ? pms_at_restarts(a->at) : 0)
 
 static const struct family families[] = {
@@ -111,8 +108,6 @@ static const struct family families[] = {
     {"array_disk_written_bytes_total", "counter", "written to the brick", f_disk_written},
     {"array_disk_errors_total", "counter", "I/O errors of the brick", f_disk_errors},
     {"array_ring_ops_total", "counter", "commands taken from the target", f_ring_ops},
-    {"array_ring_copied_bytes_total", "counter", "payload of 32 KiB and more copied in user space",
-     f_ring_copied},
     {"array_target_restarts_total", "counter", "times that tgtd was started again", f_restarts},
 };
 

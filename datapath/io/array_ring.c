@@ -346,5 +346,4 @@ void pms_aring_snap(const struct pms_array *a, struct pms_loop_array_stats *out)
         return;
     out->ring_attached = true;
     pms_ring_stats_get(a->ring->ring, &out->ring);
-    out->ring_copied_bytes = out->ring.copied_bytes;
 }

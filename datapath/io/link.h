@@ -28,7 +28,7 @@
 #include "datapath/io/uring.h"
 
 struct pms_link_stats {
-    uint64_t frames_sent, frames_received, bytes_sent, bytes_received, copied_bytes, checksum_errors;
+    uint64_t frames_sent, frames_received, bytes_sent, bytes_received, checksum_errors;
 };
 
 /* Shared by the links of a loop. */

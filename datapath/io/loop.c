@@ -320,7 +320,6 @@ static void snap(struct pms_loop *loop, uint64_t now)
     s->frames_received = loop->links.stats.frames_received;
     s->bytes_sent = loop->links.stats.bytes_sent;
     s->bytes_received = loop->links.stats.bytes_received;
-    s->copied_bytes = loop->links.stats.copied_bytes;
     s->checksum_errors = loop->links.stats.checksum_errors;
     s->links_dropped = loop->peers.dropped;
     s->buffer_bytes = loop->pool.used_bytes;

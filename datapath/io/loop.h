@@ -166,7 +166,6 @@ struct pms_loop_array_stats {
     bool ring_attached;
     struct pms_ring_stats ring; /* of the attached ring, else 0 */
     uint64_t ring_ops;          /* commands taken from rings */
-    uint64_t ring_copied_bytes; /* payload of >= 32 KiB copied in user space: stays 0 (I11) */
     uint64_t disk_reads, disk_writes, disk_flushes, disk_read_bytes, disk_written_bytes, disk_errors;
     bool direct; /* brick is open with O_DIRECT */
 };
@@ -175,9 +174,8 @@ struct pms_loop_stats {
     uint64_t turns;       /* of the loop */
     uint64_t turn_ns_max; /* longest turn in the last second, without waiting */
     uint64_t frames_sent, frames_received, bytes_sent, bytes_received;
-    uint64_t copied_bytes;    /* payload of >= 32 KiB copied in user space on links: stays 0 (I11) */
-    uint64_t checksum_errors; /* payloads or headers that were garbled */
-    uint64_t links_dropped;   /* closed by us for a fault of the peer or network */
+    uint64_t checksum_errors;                /* payloads or headers that were garbled */
+    uint64_t links_dropped;                  /* closed by us for a fault of the peer or network */
     uint64_t buffer_bytes, buffer_bytes_max; /* received payloads in memory now, and at most */
 };
 

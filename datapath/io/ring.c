@@ -349,16 +349,9 @@ void pms_ring_stats_get(const struct pms_ring *ring, struct pms_ring_stats *out)
     *out = (struct pms_ring_stats){
         .submitted = atomic_load_explicit(&h->submitted, memory_order_relaxed),
         .completed = atomic_load_explicit(&h->completed, memory_order_relaxed),
-        .copied_bytes = atomic_load_explicit(&h->copied_bytes, memory_order_relaxed),
         .held = atomic_load_explicit(&h->held, memory_order_relaxed),
         .arena_used = atomic_load_explicit(&h->arena_used, memory_order_relaxed),
         .arena_used_max = atomic_load_explicit(&h->arena_used_max, memory_order_relaxed),
         .doorbells = atomic_load_explicit(&h->doorbells, memory_order_relaxed),
     };
-}
-
-void pms_ring_copied(struct pms_ring *ring, size_t len)
-{
-    if (len >= PMS_RING_COPY_LIMIT)
-        atomic_fetch_add_explicit(&ring->hdr->copied_bytes, len, memory_order_relaxed);
 }

@@ -31,10 +31,9 @@
 #define PMS_RING_SLOTS_DEFAULT 1024u
 #define PMS_RING_ARENA_DEFAULT (64u << 20)
 #define PMS_RING_ARENA_MAX     (1u << 30)
-#define PMS_RING_IO_MAX        (4u << 20)  /* longest payload of one command, and longest buffer, in bytes */
-#define PMS_RING_PAGE          4096u       /* alignment of every arena buffer */
-#define PMS_RING_SECTOR        512u        /* unit of offset and length */
-#define PMS_RING_COPY_LIMIT    (32u << 10) /* payloads from here on must never be copied in user space (I11) */
+#define PMS_RING_IO_MAX        (4u << 20) /* longest payload of one command, and longest buffer, in bytes */
+#define PMS_RING_PAGE          4096u      /* alignment of every arena buffer */
+#define PMS_RING_SECTOR        512u       /* unit of offset and length */
 
 enum pms_ring_op {
     PMS_RING_READ = 1,  /* medium -> arena */
@@ -66,9 +65,8 @@ struct pms_ring_cpl {
 };
 
 struct pms_ring_stats {
-    uint64_t submitted, completed; /* commands, whole life of the ring */
-    uint64_t copied_bytes; /* payload of PMS_RING_COPY_LIMIT and more copied in user space: must stay 0 */
-    uint64_t held;         /* commands that wait in the plugin now (gate closed or ring full) */
+    uint64_t submitted, completed;       /* commands, whole life of the ring */
+    uint64_t held;                       /* commands that wait in the plugin now (gate closed or ring full) */
     uint64_t arena_used, arena_used_max; /* bytes in buffers now, and at most */
     uint64_t doorbells;                  /* eventfd writes of both sides */
 };
@@ -124,8 +122,6 @@ void *pms_ring_arena(struct pms_ring *ring, size_t *bytes);
 /* ---- either side ---- */
 
 void pms_ring_stats_get(const struct pms_ring *ring, struct pms_ring_stats *out);
-/* Says that payload bytes were copied in user space; counted if len >= PMS_RING_COPY_LIMIT. */
-void pms_ring_copied(struct pms_ring *ring, size_t len);
 
 /* ---- the plugin's side ---- */
 

@@ -51,8 +51,8 @@ struct header {
     _Atomic uint32_t sq_wanted;             /* pmsd sets, plugin clears as it rings */
     alignas(64) _Atomic uint64_t submitted; /* plugin */
     _Atomic uint64_t held, arena_used, arena_used_max;
-    _Atomic uint64_t completed;               /* pmsd */
-    _Atomic uint64_t copied_bytes, doorbells; /* both */
+    _Atomic uint64_t completed;         /* pmsd */
+    _Atomic uint64_t unused, doorbells; /* both */
 };
 PMS_STATIC_ASSERT(sizeof(struct header) <= PMS_RING_PAGE, "the header fits its page");
 

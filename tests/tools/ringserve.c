@@ -398,11 +398,10 @@ static void stats_print(void)
 
     if (ring)
         pms_ring_stats_get(ring, &st);
-    printf("stats submitted=%llu completed=%llu copied=%llu held=%llu arena_used=%llu arena_max=%llu "
+    printf("stats submitted=%llu completed=%llu held=%llu arena_used=%llu arena_max=%llu "
            "doorbells=%llu "
            "recovered=%llu sessions=%u\n",
-           (unsigned long long)st.submitted, (unsigned long long)st.completed,
-           (unsigned long long)st.copied_bytes, (unsigned long long)st.held,
+           (unsigned long long)st.submitted, (unsigned long long)st.completed, (unsigned long long)st.held,
            (unsigned long long)st.arena_used, (unsigned long long)st.arena_used_max,
            (unsigned long long)st.doorbells, (unsigned long long)recovered_n, sessions_n);
 }

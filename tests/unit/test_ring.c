@@ -309,21 +309,6 @@ static void test_arena_when_random_use_then_buffers_never_overlap(void **state)
     pair_free(&p);
 }
 
-static void test_counter_when_small_payload_copied_then_not_counted(void **state)
-{
-    struct pair p = pair_make();
-    struct pms_ring_stats st;
-
-    (void)state;
-    pms_ring_copied(p.pmsd, PMS_RING_COPY_LIMIT - 1);
-    pms_ring_stats_get(p.plugin, &st);
-    assert_int_equal(st.copied_bytes, 0);
-    pms_ring_copied(p.pmsd, PMS_RING_COPY_LIMIT);
-    pms_ring_stats_get(p.plugin, &st);
-    assert_int_equal(st.copied_bytes, PMS_RING_COPY_LIMIT);
-    pair_free(&p);
-}
-
 /* ---- a hostile plugin: pokes at the shared memory through a mapping of its own ---- */
 
 /* Finds the 64-byte slot whose offset field (third word) has this value, so that the test need not know the
@@ -625,7 +610,6 @@ int main(void)
         cmocka_unit_test(test_attach_when_pmsd_was_killed_then_only_unanswered_commands_come_again),
         cmocka_unit_test(test_arena_when_used_up_then_null_until_freed),
         cmocka_unit_test(test_arena_when_random_use_then_buffers_never_overlap),
-        cmocka_unit_test(test_counter_when_small_payload_copied_then_not_counted),
         cmocka_unit_test(test_poll_when_plugin_writes_nonsense_then_ring_is_broken_not_pmsd),
         cmocka_unit_test(test_poll_when_tag_submitted_twice_then_ring_is_broken),
         cmocka_unit_test(test_poll_when_tail_jumps_then_ring_is_broken),
