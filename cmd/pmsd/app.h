@@ -15,6 +15,7 @@
 #include <uv.h>
 
 struct pms_loop;
+struct pms_carrier;
 
 enum pms_app_phase {
     PMS_APP_IDLE,     // in no cluster: waits for cluster init or join
@@ -43,6 +44,7 @@ struct pms_app {
     struct pms_raft *raft;
     struct pms_loop *data;        // NULL on a witness
     struct pms_guard *guard;      // NULL on a witness
+    struct pms_carrier *carrier;  // NULL on a witness, or if the kernel does not tell
     struct pms_guard_child *left; // left.c's
     unsigned n_left;
     uint64_t left_until_ns;

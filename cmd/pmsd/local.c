@@ -134,6 +134,13 @@ const char *pms_local_brick_text(int err)
         return "its version is not one that this pmsd reads (pmsd --version): a newer pms wrote it; install "
                "that on "
                "this node";
+    case -ENOSPC:
+    case -EDQUOT:
+        return "no space left on its file system: make room there (a copy in use goes on when its node's "
+               "pmsd is "
+               "started anew), or give it another place";
+    case -EIO:
+        return "its disk has failed: give the copy another place (pmsctl array replace)";
     case -ENOENT:
         return "it is missing: is its file system mounted?";
     default:
@@ -422,7 +429,7 @@ void pms_local_on_event(struct pms_local *a, const struct pms_loop_event *ev)
     case PMS_LOOP_EV_BRICK_ERROR:
         a->brick_err = ev->status;
         pms_log(PMS_LOG_ERROR, "array %s: I/O error of brick %s: %s", a->info.name, a->path,
-                pms_err_text(ev->status));
+                pms_local_brick_text(ev->status));
         break;
     default:
         pms_local_serve_event(a, ev);

@@ -54,6 +54,8 @@ struct pms_local {
     struct pms_dp_status dp; // role, serving ...: what the data loop told last
     bool dp_known;
     uint64_t resync_since_ns, resync_first_done; // for the estimate
+    uint64_t carrier_lost_ns, carrier_next_ns;   // carrier.c's: since when, 0: not; no handover before
+    unsigned carrier_again_s;
     uint8_t doubt;                               // slots that this node must not blame (links.c)
     uint64_t proposals_out[PMS_DP_HANDOVER + 1]; // by kind: epoch + 1 of the proposal under way, 0: none
 

@@ -9,6 +9,7 @@
 #include "cmd/pmsd/task.h"
 #include "cmd/pmsd/member.h"
 #include "cmd/pmsd/membership.h"
+#include "cmd/pmsd/carrier.h"
 #include "cmd/pmsd/links.h"
 #include "cmd/pmsd/quit.h"
 #include "cmd/pmsd/upgrade.h"
@@ -46,6 +47,7 @@ static void on_tick(uv_timer_t *timer)
         pms_upgrade_tick(app);
         pms_upgrade_next_tick(app);
         pms_links_tick(app->links);
+        pms_carrier_tick(app);
     }
     on_kick(&app->kick);
 }

@@ -12,6 +12,7 @@
 #include "base/version.h"
 #include "cmd/pmsd/left.h"
 #include "cmd/pmsd/local.h"
+#include "cmd/pmsd/carrier.h"
 #include "cmd/pmsd/data.h"
 #include "cmd/pmsd/handover.h"
 #include "cmd/pmsd/task.h"
@@ -323,6 +324,21 @@ static int raft_start(struct pms_app *app, bool bootstrap, char *why, size_t why
     return 0;
 }
 
+static void on_interface(void *arg)
+{
+    pms_app_kick(arg);
+}
+
+static void carrier_start(struct pms_app *app)
+{
+    int rv = pms_carrier_open(app->loop, on_interface, app, &app->carrier);
+
+    if (rv != 0)
+        pms_log(PMS_LOG_WARN,
+                "the kernel does not tell of its interfaces, a lost carrier will not be noticed: %s",
+                pms_err_text(rv));
+}
+
 int pms_member_start(struct pms_app *app, bool bootstrap, char *why, size_t why_len)
 {
     int rv = 0;
@@ -342,6 +358,7 @@ int pms_member_start(struct pms_app *app, bool bootstrap, char *why, size_t why_
         rv = pms_guard_open(app->loop, NULL, path, &app->guard);
         if (rv != 0)
             return failed(why, why_len, rv, "the guard process cannot be started");
+        carrier_start(app);
         rv = pms_data_start(app);
         if (rv != 0)
             return failed(why, why_len, rv, "the data loop cannot be started%s",
@@ -363,6 +380,8 @@ static void stop_done(struct pms_app *app)
     app->state = NULL;
     pms_members_destroy(app->members);
     app->members = NULL;
+    pms_carrier_close(app->carrier);
+    app->carrier = NULL;
     pms_links_destroy(app->links);
     app->links = NULL;
     app->phase = PMS_APP_IDLE;

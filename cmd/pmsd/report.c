@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "cmd/pmsd/join.h"
+#include "cmd/pmsd/carrier.h"
 #include "cmd/pmsd/local.h"
 #include "cmd/pmsd/membership.h"
 #include "cmd/version.h"
@@ -80,6 +81,7 @@ static void falls_put(json_t *obj, const struct pms_dp_status *dp)
 static json_t *array_report(const struct pms_local *a)
 {
     json_t *obj = json_object();
+    static const char *const carriers[] = {"unknown", "lost", "up"};
     struct pms_loop_array_stats stats;
 
     pms_json_set_str(obj, "brick", step_name(a->brick));
@@ -92,6 +94,7 @@ static json_t *array_report(const struct pms_local *a)
         pms_json_set_u64(obj, "zero_done", a->progress_done);
         pms_json_set_u64(obj, "zero_total", a->progress_total);
     }
+    pms_json_set_str(obj, "carrier", carriers[pms_local_carrier(a)]);
     pms_json_set_str(obj, "target", a->at != NULL ? pms_at_state_name(a->at_state) : "none");
     if (a->at_err != 0)
         pms_json_set_str(obj, "target_error", target_error_text(a->at_err));

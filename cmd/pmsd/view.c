@@ -275,6 +275,10 @@ static void array_warnings(json_t *list, const struct pms_app *app, const struct
                  "%llu s; look at that node's disk and network",
                  info->name, pms_view_node_name(app, info->slots[i].node_id), (unsigned long long)falls,
                  (unsigned long long)((back_ms + 999) / 1000));
+        if (strcmp(pms_json_str(r, "carrier", ""), "lost") == 0)
+            warn(list,
+                 "array %s: node %s: the portal's interface has no carrier: look at its cable and switch",
+                 info->name, pms_view_node_name(app, info->slots[i].node_id));
         if (ailing != NULL)
             warn(list, "array %s: node %s: %s", info->name, pms_view_node_name(app, info->slots[i].node_id),
                  ailing);
