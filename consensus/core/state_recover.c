@@ -84,8 +84,10 @@ static bool array_go_on(struct pms_apply *a, struct pms_array_info *info, const 
 
     if (info->phase == PMS_ARRAY_READY && left < 0)
         return true;
+    if (info->phase == PMS_ARRAY_CREATING && gone == 0)
+        return false;
     info->epoch += EPOCH_STEP;
-    if (info->phase == PMS_ARRAY_CREATING && gone != 0) // it can never be made whole
+    if (info->phase == PMS_ARRAY_CREATING) // it can never be made whole
         PMS_MUST(pms_json_set_str(json, "phase", "deleting"));
     for (unsigned i = 0; i < info->n_slots; i++)
         if ((gone & (1u << i)) != 0)

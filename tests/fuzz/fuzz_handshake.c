@@ -30,11 +30,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct pms_identity self = {.node = 5};
     const uint8_t nonce[PMS_NONCE_BYTES] = {1, 2, 3};
+    struct pms_realm former = {.cluster.b = {8}, .key = {1}};
     struct pms_handshake hs;
 
     memset(self.key, 0x5a, sizeof self.key);
     self.cluster.b[0] = 9;
     pms_handshake_listen(&hs, &self, nonce);
+    feed(&hs, data, size);
+    pms_handshake_listen(&hs, &self, nonce);
+    pms_handshake_former(&hs, &former, 1);
     feed(&hs, data, size);
     pms_handshake_dial(&hs, &self, PMS_CHANNEL_DATA, 6, nonce);
     hs.out_len = 0;

@@ -21,7 +21,7 @@ static const char *const op_names[] = {
     "token_add",        "token_use",      "token_revoke",   "node_join",          "node_addr",
     "node_leave",       "settings_set",   "array_create",   "array_commit",       "array_slot_zeroed",
     "array_transition", "array_replace",  "array_delete",   "array_slot_removed", "array_forget",
-    "session_login",    "session_closed", "session_expire",
+    "session_login",    "session_closed", "session_expire", "cluster_recover",    "array_recover",
 };
 
 enum { OPS = sizeof(op_names) / sizeof(op_names[0]) };
@@ -130,6 +130,13 @@ static int gen_array(struct rng *r, const struct pms_state *st, const char *op, 
         return at + gen_transition(r, &a, p, n);
     if (strcmp(op, "array_replace") == 0)
         return at + snprintf(p, n, "'slot': %u, 'node': '%016x', 'brick': null", rnd(r, 2), first);
+    if (strcmp(op, "array_recover") == 0)
+        return at +
+               snprintf(p, n,
+                        "'slot': %u, 'epoch': %llu, 'incarnation': '%016x', 'floor': %u, 'lost': ['%016x', "
+                        "'%016x']",
+                        rnd(r, 2), (unsigned long long)a.epoch + (rnd(r, 8) == 0), 1 + rnd(r, 50), rnd(r, 50),
+                        first, second);
     return at + snprintf(p, n, "'slot': %u, 'incarnation': '%016x', 'force': %s", rnd(r, 2), 1 + rnd(r, 50),
                          rnd(r, 3) == 0 ? "true" : "false");
 }
@@ -138,7 +145,8 @@ static int gen_array(struct rng *r, const struct pms_state *st, const char *op, 
 static size_t gen(struct rng *r, const struct pms_state *st, unsigned op, char *p, size_t n)
 {
     // What ends things is rarer, so that arrays live a while.
-    bool rare = strstr(op_names[op], "delete") != NULL || strncmp(op_names[op], "node_", 5) == 0;
+    bool rare = strstr(op_names[op], "delete") != NULL || strncmp(op_names[op], "node_", 5) == 0 ||
+                strcmp(op_names[op], "cluster_recover") == 0;
     const char *name = rare && rnd(r, 8) != 0 ? "array_transition" : op_names[op];
     uint64_t seq = pms_state_index(st) + 100 - (rnd(r, 8) == 0 ? rnd(r, 80) : 0); // some are sent again
     int at = snprintf(p, n, "{'op': '%s', 'client': '%016x', 'seq': %llu, ", name, 1 + rnd(r, 3),
@@ -148,6 +156,8 @@ static size_t gen(struct rng *r, const struct pms_state *st, unsigned op, char *
         at += gen_node(r, name, p + at, n - (size_t)at);
     else if (strncmp(name, "token_", 6) == 0)
         at += gen_token(r, name, p + at, n - (size_t)at);
+    else if (strcmp(name, "cluster_recover") == 0)
+        at += snprintf(p + at, n - (size_t)at, "'lost': ['%016x']", 0xa + rnd(r, 4));
     else if (strcmp(name, "settings_set") == 0)
         at += snprintf(p + at, n - (size_t)at, "'key': '%s', 'value': %u",
                        pms_setting_name(rnd(r, PMS_SETTINGS)), rnd(r, 2000));

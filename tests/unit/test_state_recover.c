@@ -56,6 +56,8 @@ static void test_recover_when_a_new_array_cannot_be_finished_then_it_is_removed(
 
     f_array_creating(f, "v0", 1, 2); // on a and b
     f_array_creating(f, "v1", 2, 3); // on c, too
+    f_ok(f, GONE("'" NODE_W "'"));
+    assert_int_equal(f_info(f, "v0").phase, PMS_ARRAY_CREATING); // it is whole
     f_ok(f, GONE("'" NODE_A "', '" NODE_B "'"));
     assert_int_equal(pms_state_array_get_by_name(f->st, "v0", &info), PMS_ENOTFOUND);
     info = f_info(f, "v1");
