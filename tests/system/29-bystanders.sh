@@ -17,7 +17,7 @@ lines() { wc -l <"$dir/n$1/pmsd.log"; }
 
 # ---- 1,000 health probes, at the portal and at the nodes' port ----
 
-verify_start disk --zeroed --span 128M --seconds 22 --iops 800
+verify_start disk --zeroed --span 128M --seconds 17 --iops 800
 verify_wait_working
 sleep 1
 index0=$(index 1) lines0=$(lines 1) fds0=$(fds 1)
