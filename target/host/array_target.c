@@ -398,6 +398,8 @@ static void down(struct pms_at *at, pms_at_cb cb, void *arg)
 void pms_at_leave(struct pms_at *at, pms_at_cb cb, void *arg)
 {
     at->leaving = at->goal == GOAL_SERVE && at->step >= STEP_IMPORT && at->step <= STEP_SERVING;
+    if (at->leaving)
+        pms_session_expect(at->server, 0); // it holds all answers before the address goes: see the drawing
     down(at, cb, arg);
 }
 

@@ -20,6 +20,7 @@ restart() { # NODE SIGNAL
     dc start "$1" || fail "pmsd of n$1 does not start again"
 }
 gone() { ! ip netns pids "$prefix-n$1" | xargs -r ps -o comm= -p | grep -qx pmsd; }
+ended() { ! kill -0 "$1" 2>/dev/null || [ "$(ps -o stat= -p "$1" | cut -c1)" = Z ]; }
 tgtd_lives() { [ -n "$(tgtd_of "$1")" ]; }
 no_tgtd() { [ -z "$(tgtd_of "$1")" ]; }
 
@@ -32,8 +33,12 @@ verify_wait_working
 sleep 1
 old=$(primary_of disk)
 wait_until 10 tgtd_lives $((3 - old)) || fail "no tgtd stands by at the other node"
+tgtd=$(tgtd_of "$old")
 restart "$old" KILL
 verify_finish
+if [ "$(primary_of disk)" != "$old" ]; then # what its tgtd holds is old now
+    wait_until 2 ended "$tgtd" || fail "the tgtd of n$old lives on after n$(primary_of disk) took over"
+fi
 assert_le "pause in ms" "$(verify_value pause_ms)" 3000
 wait_healthy disk 60
 verify_again disk

@@ -60,11 +60,12 @@ struct pmsd {
     bool closed;
     // What happens with the ring's commands, for the tests that let a pmsd die.
     enum { DIE_NEVER, DIE_BEFORE_ANSWER, DIE_AFTER_ANSWER } die;
-    unsigned die_at, executed; // commands
-    unsigned recovered;        // that an earlier pmsd had taken
-    uint64_t last_tag;         // executed last
-    unsigned twice;            // executed, though an answer was posted before: last_tag of the dead one
-    uint64_t answered_tag;     // by the dead one
+    unsigned die_at, executed;      // commands
+    unsigned recovered;             // that an earlier pmsd had taken
+    uint64_t last_tag;              // executed last
+    unsigned twice;                 // executed, though an answer was posted before: last_tag of the dead one
+    uint64_t answered_tag;          // by the dead one
+    struct pms_ring_stats attached; // the ring's, as it was handed to us
 };
 
 static uint8_t *medium; // shared: a pmsd of these tests may be a child process
@@ -119,6 +120,7 @@ static void ring_attach(void *arg, const struct pms_session_fds *fds)
     assert_false(d->ring_polled);
     assert_int_equal(pms_ring_attach(fds->memfd, fds->sq_efd, fds->cq_efd, ARRAY_BYTES, &d->ring), 0);
     uv_poll_init(&d->loop, &d->ring_poll, pms_ring_sq_fd(d->ring));
+    pms_ring_stats_get(d->ring, &d->attached);
     d->ring_poll.data = d;
     d->ring_polled = true;
     uv_poll_start(&d->ring_poll, UV_READABLE, on_ring);
@@ -397,6 +399,7 @@ static pid_t client_start(const char *url, int *ready_fd)
     assert_int_equal(pipe(fds), 0);
     pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(fds[1], 3);
         close_range(4, ~0u, 0); // pmsd's end of its guard would look alive
         _exit(client_main(url, 3));
@@ -729,6 +732,9 @@ static void test_target_when_pmsd_dies_then_the_next_goes_on_with_its_tgtd(void 
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         pmsd_succeed(&d, dead);
         assert_int_equal(d.recovered, die == DIE_BEFORE_ANSWER ? 1 : 0);
+        // Its one command was still unanswered, posted or not: it sent no other.
+        assert_true(d.attached.arena_used > 0);
+        assert_int_equal(d.attached.held, 0);
         client_await_ready(&d, ready);
         run_for(&d, 500);
         assert_true(d.executed > 10);
