@@ -33,6 +33,7 @@ static const struct pms_op ops[] = {
     {"array_transition", pms_on_array_transition, 1, false},
     {"array_recover", pms_on_array_recover, 1, false},
     {"array_replace", pms_on_array_replace, 1, false},
+    {"array_set", pms_on_array_set, 1, false},
     {"array_delete", pms_on_array_delete, 1, false},
     {"array_slot_removed", pms_on_array_slot_removed, 1, false},
     {"array_forget", pms_on_array_forget, 1, false},

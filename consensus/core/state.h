@@ -45,6 +45,7 @@
 //   array_recover      array, epoch (expected), slot, incarnation, floor (both of its brick), lost (optional,
 //                      list of ids). Makes a stale slot the only in-sync one and the primary, although what
 //                      the in-sync slots hold is lost. They must be on no node, or on one of lost. r: epoch
+//   array_set          array, write_cache
 //   array_delete       array, force (optional). Phase deleting; refused while initiators are connected.
 //                      r: epoch
 //   array_slot_removed array, slot. Phase deleting. r: gone (it was the last: the array is forgotten)
@@ -55,7 +56,8 @@
 //                      from now on, r: disconnected (index); reason "logout": removed
 //   session_expire     array, tsih, if_disconnected_index
 //
-// A takeover by another node makes all connected sessions of the array orphans. Whatever changes an array's
+// A takeover by another node makes all connected sessions of the array orphans; an unclean one (R6) forgets them, so
+// that each initiator finds a new session with UNIT ATTENTION 29h. Whatever changes an array's
 // slots, primary or in-sync set raises its epoch by one (design, section 4): also node_leave, array_replace and
 // array_delete, which its primary does not propose; cluster_recover and array_recover raise it by more, beyond
 // what their nodes may have promised or seen.
@@ -103,7 +105,8 @@ struct pms_array_info {
     enum pms_array_level level;
     uint64_t size_bytes;
     uint32_t region_bytes;
-    bool write_cache;
+    bool write_cache; // acknowledged writes may be volatile until they are flushed (WCE=1)
+    bool cache_used;  // it is on, or was at some time
     enum pms_array_phase phase;
     uint64_t epoch; // 0 while creating
     int primary;    // slot, -1 unless phase ready

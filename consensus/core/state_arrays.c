@@ -177,8 +177,7 @@ static int level_and_size_fields(struct pms_apply *a, struct pms_array_info *inf
         return pms_refuse(a, PMS_EUSAGE,
                           "an array's size is a multiple of 1 MiB, more than 0, at most 1 PiB");
     rv = pms_field_bool(a, a->cmd, "write_cache", false, &info->write_cache);
-    if (rv == 0 && info->write_cache)
-        return pms_refuse(a, PMS_EREFUSED, "a write cache is not supported by this version: leave it off");
+    info->cache_used = info->write_cache;
     return rv;
 }
 
@@ -239,6 +238,7 @@ static void array_put(struct pms_apply *a, const struct pms_array_info *info)
     PMS_MUST(pms_json_set_u64(json, "size_bytes", info->size_bytes));
     PMS_MUST(pms_json_set_u64(json, "region_bytes", PMS_REGION_BYTES));
     PMS_MUST(pms_json_set_bool(json, "write_cache", info->write_cache));
+    PMS_MUST(pms_json_set_bool(json, "cache_used", info->cache_used));
     PMS_MUST(pms_json_set_str(json, "phase", "creating"));
     PMS_MUST(pms_json_set_u64(json, "tsih_last", 0));
     PMS_MUST(json_object_set_new(json, "slots", slots));
@@ -357,6 +357,29 @@ int pms_on_array_replace(struct pms_apply *a)
     pms_array_set_slot(json, slot, place.node_id, place.brick);
     pms_array_set_layout(json, &info);
     PMS_MUST(pms_json_set_u64(a->result, "epoch", info.epoch));
+    return 0;
+}
+
+// ---- Properties ----
+
+int pms_on_array_set(struct pms_apply *a)
+{
+    struct pms_array_info info;
+    bool write_cache;
+    json_t *json;
+    int rv = pms_field_array(a, &json, &info);
+
+    if (rv == 0 && json_object_get(a->cmd, "write_cache") == NULL)
+        return pms_refuse(a, PMS_EUSAGE, "\"write_cache\" is missing: there is nothing else to set");
+    if (rv == 0)
+        rv = pms_field_bool(a, a->cmd, "write_cache", false, &write_cache);
+    if (rv != 0)
+        return rv;
+    if (info.phase == PMS_ARRAY_DELETING)
+        return pms_refuse(a, PMS_EREFUSED, "array %s is being deleted", info.name);
+    PMS_MUST(pms_json_set_bool(json, "write_cache", write_cache));
+    if (write_cache)
+        PMS_MUST(pms_json_set_bool(json, "cache_used", true));
     return 0;
 }
 

@@ -49,8 +49,8 @@ pms_op_fn pms_on_cluster_init, pms_on_node_join, pms_on_node_addr, pms_on_node_l
 pms_op_fn pms_on_token_add, pms_on_token_use, pms_on_token_revoke;
 pms_op_fn pms_on_settings_set;
 pms_op_fn pms_on_array_create, pms_on_array_slot_zeroed, pms_on_array_commit, pms_on_array_replace;
-pms_op_fn pms_on_array_delete, pms_on_array_slot_removed, pms_on_array_forget, pms_on_array_transition;
-pms_op_fn pms_on_cluster_recover, pms_on_array_recover;
+pms_op_fn pms_on_array_set, pms_on_array_delete, pms_on_array_slot_removed, pms_on_array_forget;
+pms_op_fn pms_on_array_transition, pms_on_cluster_recover, pms_on_array_recover;
 pms_op_fn pms_on_session_login, pms_on_session_closed, pms_on_session_expire;
 
 // ---- Refusals (state_fields.c) ----
@@ -124,6 +124,7 @@ void pms_array_set_layout(json_t *json, const struct pms_array_info *info);
 // Give a slot to a node (0: nobody), blank: not zeroed, no incarnation. brick NULL: the default place.
 void pms_array_set_slot(json_t *json, unsigned slot, uint64_t node_id, const char *brick);
 // Mark all sessions of the array as orphans since index (their connections ended with the old primary).
+void pms_sessions_forget_all(struct pms_state *st, const char *array_name);
 void pms_sessions_orphan_all(struct pms_state *st, const char *array_name, uint64_t index);
 
 // Why the node may not leave now: 0, or a code with the reason in why. primaries_moved: as if it were primary

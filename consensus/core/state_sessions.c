@@ -237,6 +237,11 @@ int pms_on_session_expire(struct pms_apply *a)
     return 0;
 }
 
+void pms_sessions_forget_all(struct pms_state *st, const char *array_name)
+{
+    PMS_MUST(json_array_clear(json_object_get(st->sessions, array_name)));
+}
+
 void pms_sessions_orphan_all(struct pms_state *st, const char *array_name, uint64_t index)
 {
     json_t *session;

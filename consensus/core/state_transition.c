@@ -14,10 +14,11 @@
 // Always: RAID1 keeps at least 1, RAID5 n-1; the primary is in the set; nothing is in it twice, nothing
 // vacant.
 //
-// R6, the unclean takeover: with a write cache, every in-sync slot may have lost power at once. Then all of
-// them, and no fewer, go on under new incarnations. Without a write cache nothing acknowledged is ever
-// volatile, so a slot with another incarnation is not the one that was in sync, and there is no such
-// takeover.
+// R6, the unclean takeover: with a write cache (or one that was on a moment ago), every in-sync slot may have lost
+// power at once. Then all of them, and no fewer, go on under new incarnations, and the sessions are forgotten: who
+// comes back is told by UNIT ATTENTION 29h that cached data may be gone. Where there never was a write cache nothing
+// acknowledged is ever volatile, so a slot with another incarnation is not the one that was in sync, and there is no
+// such takeover.
 #include "consensus/core/state_internal.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -52,7 +53,7 @@ static const char *check_takeover(const struct pms_array_info *now, const struct
         return "a takeover adds no slot to the in-sync set";
     if (same == p->in_sync)
         return NULL;
-    if (!now->write_cache)
+    if (!now->cache_used)
         return "a slot's incarnation is not the in-sync one";
     if (same != 0 || p->in_sync != now->in_sync)
         return "an unclean takeover needs every in-sync slot, and each of them unclean";
@@ -173,6 +174,7 @@ static void transition_make(struct pms_apply *a, json_t *json, struct pms_array_
                             const struct proposal *p, bool takeover)
 {
     bool moved = info->primary != (int)p->primary;
+    bool unclean = takeover && same_incarnation(info, p, p->in_sync) != p->in_sync;
 
     for (unsigned i = 0; i < info->n_slots; i++)
         if ((p->in_sync & (1u << i)) != 0)
@@ -184,7 +186,9 @@ static void transition_make(struct pms_apply *a, json_t *json, struct pms_array_
         info->primary_since = info->epoch;
     pms_array_set_layout(json, info);
     // A takeover leaves the old primary's connections behind; a handover may carry them over.
-    if (takeover && moved)
+    if (unclean)
+        pms_sessions_forget_all(a->st, info->name);
+    else if (takeover && moved)
         pms_sessions_orphan_all(a->st, info->name, a->index);
 }
 

@@ -153,13 +153,17 @@ bool pms_array_info_parse(const char *name, const json_t *json, struct pms_array
         !phase_parse(pms_json_str(json, "phase", NULL), &a.phase) ||
         pms_json_u64(json, "size_bytes", &a.size_bytes) != 0 ||
         pms_json_u64(json, "region_bytes", &region) != 0 || pms_json_u64(json, "epoch", &a.epoch) != 0 ||
-        !json_is_boolean(json_object_get(json, "write_cache")))
+        !json_is_boolean(json_object_get(json, "write_cache")) ||
+        !json_is_boolean(json_object_get(json, "cache_used")))
         return false;
     if (region == 0 || region > PMS_ARRAY_BYTES_MIN || (region & (region - 1)) != 0 || a.size_bytes == 0 ||
         a.size_bytes % PMS_ARRAY_BYTES_MIN != 0 || a.size_bytes > PMS_ARRAY_BYTES_MAX)
         return false;
     a.region_bytes = (uint32_t)region;
     a.write_cache = pms_json_bool(json, "write_cache", false);
+    a.cache_used = pms_json_bool(json, "cache_used", false);
+    if (a.write_cache && !a.cache_used)
+        return false;
     if (!slots_parse(json, &a) || !in_sync_parse(json, &a) || !target_parse(json, &a))
         return false;
     if (json_is_integer(primary)) {

@@ -83,6 +83,14 @@ int dp_brick_load(struct pms_dp *dp, const uint8_t cluster_uuid[16], const uint8
         b->disk.size_bytes != dp->init.size_bytes || b->disk.region_bytes != dp->init.region_bytes)
         return PMS_EIDENTITY;
     b->mem = b->disk;
+    /* Another boot of the host, or an I/O error: what was acknowledged as volatile may be gone (R6). */
+    if (b->disk.volatile_boot != 0 && b->disk.volatile_boot != dp->init.boot_id &&
+        !PMS_MUTANT(UNCLEAN_IGNORED)) {
+        b->mem.ancestor = b->disk.incarnation;
+        b->mem.incarnation = dp->init.fresh_incarnation;
+        b->mem.volatile_boot = 0;
+    }
+    b->unclean = b->mem.ancestor != 0;
     b->regions = pms_meta_regions(dp->init.size_bytes, dp->init.region_bytes);
     b->pages = pms_meta_pages(b->regions);
     size_t bytes = dp_bits_bytes(dp) + PMS_META_PAGE_BYTES;
@@ -151,6 +159,35 @@ void dp_brick_unmark(struct pms_dp *dp, uint32_t region)
     bit_clear(dp->brick.bits_mem, region);
 }
 
+/* The brick is about to hold acknowledged data that is not stable: only an in-sync one ever does. */
+void dp_brick_volatile_mark(struct pms_dp *dp)
+{
+    dp->brick.mem.volatile_boot = dp->init.boot_id;
+    dp->brick.mem.ancestor = 0;
+}
+
+bool dp_brick_volatile_marked(const struct pms_dp *dp)
+{
+    const struct brick *b = &dp->brick;
+    uint64_t boot = dp->init.boot_id;
+
+    if (PMS_MUTANT(VOLATILE_UNMARKED))
+        return true;
+    return b->mem.volatile_boot == boot && b->disk.volatile_boot == boot &&
+           (!b->commit_busy || b->inflight.volatile_boot == boot);
+}
+
+/* Takes the mark off when all has been stable for a while; it costs a flush to set it again. */
+void dp_brick_tick(struct pms_dp *dp)
+{
+    struct brick *b = &dp->brick;
+
+    if (b->mem.volatile_boot == 0 || b->volatile_since || b->flush_busy || b->failed ||
+        dp->now < b->last_volatile + MS(dp->init.timing.clear_idle) || !pms_list_empty(&dp->rep.rops))
+        return;
+    b->mem.volatile_boot = 0;
+}
+
 static void write_page(struct pms_dp *dp, uint64_t offset, struct pms_iobuf *page)
 {
     dp->brick.writes_out++;
@@ -174,7 +211,8 @@ static bool super_changed(const struct brick *b)
     if (b->mem.version != b->disk.version)
         return true;
     return b->mem.floor != b->disk.floor || b->mem.served != b->disk.served ||
-           b->mem.incarnation != b->disk.incarnation;
+           b->mem.incarnation != b->disk.incarnation || b->mem.volatile_boot != b->disk.volatile_boot ||
+           b->mem.ancestor != b->disk.ancestor;
 }
 
 /* Starts a commit of all that differs, if something is urgent and none is under way. */
@@ -241,6 +279,7 @@ static bool flush_start(struct pms_dp *dp)
         return false;
     b->flush_no++;
     b->flush_busy = true;
+    b->volatile_since = false;
     b->flush_covers_meta = b->need_flush;
     b->need_flush = false;
     dp->counters_flushes++;

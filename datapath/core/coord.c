@@ -6,6 +6,11 @@
  * and the lease holds -> COMPLETE. A read waits likewise, reads the own brick, and is answered only under the
  * lease (I3). A lapse holds answers; a refused or lost frame is sent again in the next epoch or on the next
  * link; stepping down drops all.
+ *
+ * With the write cache on a write without FUA is flagged volatile for the in-sync slots, which then answer before
+ * it is stable. A flush goes to every slot that a write would go to, and is answered when all of them flushed;
+ * the primary flushes by itself, so that little is volatile and not for long. When too much is, a write is not
+ * flagged: whoever writes faster than the disks waits for them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,6 +41,8 @@ static void cop_free(struct pms_dp *dp, struct cop *c)
         dp->cops_queued--;
     else
         dp->cops_active--;
+    if (c->kind == COP_FLUSH && c->op == NULL)
+        dp->own_flush = false;
     dp_dreq_forget(dp, c);
     pms_list_del(&c->link);
     free(c);
@@ -44,8 +51,11 @@ static void cop_free(struct pms_dp *dp, struct cop *c)
 
 static void complete(struct pms_dp *dp, struct pms_dp_op *op, int status)
 {
-    struct pms_dp_action *a = dp_act(dp, PMS_DP_ACT_COMPLETE);
+    struct pms_dp_action *a;
 
+    if (op == NULL)
+        return; /* the primary's own */
+    a = dp_act(dp, PMS_DP_ACT_COMPLETE);
     a->op.op = op;
     a->op.status = status;
 }
@@ -104,8 +114,30 @@ static void send_write(struct pms_dp *dp, const struct cop *c, uint8_t slots)
         f.offset = c->offset;
         f.length = f.payload_len = c->length;
         f.arg2 = dp_incarnation(dp, s);
+        if (c->is_volatile && (dp->conf.in_sync & BIT(s)))
+            f.flags = PMS_FRAME_F_VOLATILE;
         dp_send(dp, s, &f, c->op->buf, 0);
     }
+}
+
+static void send_flush(struct pms_dp *dp, const struct cop *c, uint8_t slots)
+{
+    if (slots & BIT(dp->self))
+        dp_replica_flush_local(dp, c);
+    for (uint8_t s = 0; s < dp->conf.n_slots; s++) {
+        if (s == dp->self || !(slots & dp->link_up & BIT(s)))
+            continue;
+        struct pms_frame f = dp_frame(dp, PMS_FRAME_FLUSH, s);
+
+        f.seq = c->seq;
+        f.arg2 = dp_incarnation(dp, s);
+        dp_send(dp, s, &f, NULL, 0);
+    }
+}
+
+static uint64_t volatile_bytes(const struct pms_dp *dp)
+{
+    return dp->volatile_total - dp->stable_total;
 }
 
 static void start_write(struct pms_dp *dp, struct cop *c)
@@ -113,8 +145,24 @@ static void start_write(struct pms_dp *dp, struct cop *c)
     for (uint8_t s = 0; s < dp->conf.n_slots; s++)
         if (dp_repair_wants_write(dp, s, c->offset, c->length))
             c->sent |= BIT(s);
+    c->is_volatile &= volatile_bytes(dp) < dp->init.volatile_bytes;
     touch(dp, c);
     send_write(dp, c, c->sent | dp->conf.in_sync | dp->admitting | BIT(dp->self));
+}
+
+static void start_flush(struct pms_dp *dp, struct cop *c)
+{
+    uint8_t all = (uint8_t)((1u << dp->conf.n_slots) - 1);
+
+    if ((volatile_bytes(dp) == 0 && c->op != NULL) || PMS_MUTANT(FLUSH_NOTHING)) {
+        c->acked = 0xff; /* all that was acknowledged is stable (I1) */
+        dp->recheck_done = true;
+        return;
+    }
+    c->covers = dp->volatile_total;
+    c->covers_all = dp->role == PMS_DP_SERVING && dp->conf.in_sync == all;
+    c->sent = dp_repair_active(dp);
+    send_flush(dp, c, c->sent | dp->conf.in_sync | dp->admitting | BIT(dp->self));
 }
 
 static void start(struct pms_dp *dp, struct cop *c)
@@ -134,7 +182,7 @@ static void start(struct pms_dp *dp, struct cop *c)
                 c->length, pms_iobuf_ref(c->op->buf), 0);
         break;
     case COP_FLUSH:
-        dp->recheck_done = true; /* the write cache is off: all that was acknowledged is stable (I1) */
+        start_flush(dp, c);
         break;
     case COP_COPY:
         dp_repair_locked(dp, c->job);
@@ -148,21 +196,43 @@ static bool done(const struct pms_dp *dp, const struct cop *c)
         return false;
     if (c->kind == COP_READ)
         return c->read_done && dp_primary_probed(dp, c->probe);
-    if (c->kind == COP_WRITE) {
-        uint8_t must = dp_primary_must(dp) | (c->sent & dp_repair_active(dp));
+    uint8_t must = dp_primary_must(dp) | (c->sent & dp_repair_active(dp));
 
-        if (PMS_MUTANT(ACK_EARLY))
-            must = BIT(dp->self);
-        if ((c->acked & must) != must)
-            return false;
-    }
-    return dp_primary_leased(dp);
+    if (PMS_MUTANT(ACK_EARLY) || (c->kind == COP_FLUSH && PMS_MUTANT(FLUSH_LOCAL)))
+        must = BIT(dp->self);
+    return (c->acked & must) == must && dp_primary_leased(dp);
+}
+
+static void write_over(struct pms_dp *dp, const struct cop *c)
+{
+    dp->counters_writes++;
+    if (!dp->conf.cache_used)
+        return;
+    touch(dp, c); /* a flush covers what was over when it began */
+    if (!c->is_volatile)
+        return;
+    if (dp->volatile_since == 0)
+        dp->volatile_since = dp->now;
+    dp->volatile_total += c->length;
+}
+
+static void flush_over(struct pms_dp *dp, const struct cop *c)
+{
+    uint8_t all = (uint8_t)((1u << dp->conf.n_slots) - 1);
+
+    if (c->covers > dp->stable_total)
+        dp->stable_total = c->covers;
+    dp->volatile_since = volatile_bytes(dp) > 0 ? c->started : 0;
+    if (c->covers_all && dp->conf.in_sync == all && dp->role == PMS_DP_SERVING)
+        dp->flushed_clock = (uint32_t)(c->started / MS(256));
 }
 
 static void finish(struct pms_dp *dp, struct cop *c)
 {
     if (c->kind == COP_WRITE)
-        dp->counters_writes++;
+        write_over(dp, c);
+    else if (c->kind == COP_FLUSH)
+        flush_over(dp, c);
     else if (c->kind == COP_READ)
         dp->counters_reads++;
     complete(dp, c->op, 0);
@@ -187,6 +257,8 @@ void dp_coord_submit(struct pms_dp *dp, struct pms_dp_op *op)
     }
     struct cop *c = cop_new(dp, kinds[op->type], op->offset, op->length);
     c->op = op;
+    c->is_volatile =
+        op->type == PMS_DP_WRITE && dp->conf.write_cache && (!op->fua || PMS_MUTANT(FUA_IGNORED));
     op->priv = c;
     dp->recheck_start = true;
 }
@@ -210,7 +282,7 @@ void dp_coord_ack(struct pms_dp *dp, uint8_t slot, uint64_t seq)
     pms_list_for_each (p, &dp->cops) {
         struct cop *c = pms_list_entry(p, struct cop, link);
 
-        if (c->kind != COP_WRITE || c->state != COP_ACTIVE || c->seq != seq)
+        if ((c->kind != COP_WRITE && c->kind != COP_FLUSH) || c->state != COP_ACTIVE || c->seq != seq)
             continue;
         c->acked |= BIT(slot);
         if (done(dp, c))
@@ -245,6 +317,8 @@ void dp_coord_resend(struct pms_dp *dp, uint8_t slots)
 
         if (c->kind == COP_WRITE && c->state == COP_ACTIVE)
             send_write(dp, c, want & slots & (uint8_t)~c->acked);
+        else if (c->kind == COP_FLUSH && c->state == COP_ACTIVE)
+            send_flush(dp, c, want & slots & (uint8_t)~c->acked);
     }
 }
 
@@ -254,7 +328,8 @@ void dp_coord_drop_all(struct pms_dp *dp)
         struct cop *c = pms_list_entry(p, struct cop, link);
 
         PMS_CHECK(c->kind != COP_COPY); /* jobs end before */
-        dp_act(dp, PMS_DP_ACT_DROP)->op.op = c->op;
+        if (c->op != NULL)
+            dp_act(dp, PMS_DP_ACT_DROP)->op.op = c->op;
         cop_free(dp, c);
     }
 }
@@ -266,11 +341,27 @@ uint64_t dp_coord_oldest(const struct pms_dp *dp, uint8_t slot)
     pms_list_for_each (p, &dp->cops) {
         const struct cop *c = pms_list_entry(p, struct cop, link);
 
-        if (c->kind == COP_WRITE && c->state == COP_ACTIVE && !(c->acked & BIT(slot)) &&
-            (oldest == 0 || c->started < oldest))
+        if ((c->kind == COP_WRITE || c->kind == COP_FLUSH) && c->state == COP_ACTIVE &&
+            !(c->acked & BIT(slot)) && (oldest == 0 || c->started < oldest))
             oldest = c->started;
     }
     return oldest;
+}
+
+/* The primary's own flush, when something has been volatile for long enough, or much is, or a region waits to be
+ * cleared. */
+void dp_coord_flush(struct pms_dp *dp)
+{
+    bool due = dp->volatile_since != 0 && dp->now >= dp->volatile_since + MS(dp->init.timing.flush);
+
+    due |= volatile_bytes(dp) >= dp->init.volatile_bytes;
+    if (dp->own_flush || !serving(dp) || dp->draining || dp->role == PMS_DP_DRAINED ||
+        !(due || dp->flush_wanted))
+        return;
+    dp->own_flush = true;
+    dp->flush_wanted = false;
+    cop_new(dp, COP_FLUSH, 0, 0);
+    dp->recheck_start = true;
 }
 
 bool dp_coord_region_busy(const struct pms_dp *dp, uint32_t region)

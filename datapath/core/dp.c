@@ -19,6 +19,7 @@ const struct pms_dp_timing pms_dp_timing_default = {
     .aside_again = 60000,
     .readmit_max = 60000,
     .clear_idle = 5000,
+    .flush = PMS_VOLATILE_MS,
 };
 
 #ifdef PMS_MUTANTS
@@ -59,6 +60,15 @@ const char *pms_mutant_name(int m)
         [PMS_MUTANT_EJECT_ASSUMED] = "eject-assumed",
         [PMS_MUTANT_SETTLE_OWN_MAP] = "settle-own-map",
         [PMS_MUTANT_RESEND_FORGOTTEN] = "resend-forgotten",
+        [PMS_MUTANT_FLUSH_LOCAL] = "flush-local",
+        [PMS_MUTANT_FLUSH_NOTHING] = "flush-nothing",
+        [PMS_MUTANT_FUA_IGNORED] = "fua-ignored",
+        [PMS_MUTANT_VOLATILE_UNMARKED] = "volatile-unmarked",
+        [PMS_MUTANT_UNCLEAN_IGNORED] = "unclean-ignored",
+        [PMS_MUTANT_UNCLEAN_ALONE] = "unclean-alone",
+        [PMS_MUTANT_CLEAR_UNFLUSHED] = "clear-unflushed",
+        [PMS_MUTANT_ADMIT_UNFLUSHED] = "admit-unflushed",
+        [PMS_MUTANT_ANY_ANCESTOR] = "any-ancestor",
     };
     return m >= 0 && m < PMS_MUTANT_END ? names[m] : NULL;
 }
@@ -223,6 +233,13 @@ bool dp_self_in_sync(const struct pms_dp *dp)
     return (dp->conf.in_sync & BIT(dp->self)) && dp->conf.incarnation[dp->self] == dp->brick.mem.incarnation;
 }
 
+/* The own brick is what became of the in-sync one when it may have lost acknowledged data (R6). */
+bool dp_self_unclean(const struct pms_dp *dp)
+{
+    return (dp->conf.in_sync & BIT(dp->self)) && !dp_self_in_sync(dp) && dp->conf.cache_used &&
+           (dp->brick.mem.ancestor == dp->conf.incarnation[dp->self] || PMS_MUTANT(ANY_ANCESTOR));
+}
+
 /* Every request but MAP, which asks for it, names the incarnation that it is meant for: a brick may be
  * replaced at any time. */
 uint64_t dp_incarnation(const struct pms_dp *dp, uint8_t slot)
@@ -255,6 +272,9 @@ static void status_fill(const struct pms_dp *dp, struct pms_dp_status *out)
     out->leased = out->serving && dp_primary_leased(dp);
     out->ailing = dp_aside_ailing(dp);
     out->brick_failed = dp->brick.failed;
+    out->unclean = dp->brick.unclean && !dp_self_in_sync(dp);
+    out->lossy = out->serving && dp->lossy;
+    out->volatile_data = dp->brick.mem.volatile_boot != 0;
     for (uint8_t s = 0; s < PMS_SLOTS_MAX; s++) {
         const struct sess *k = &dp->sess[s];
 
@@ -319,7 +339,8 @@ int pms_dp_create(const struct pms_dp_init *init, const uint8_t cluster_uuid[16]
     int err;
 
     if (init->region_bytes < 8192 || (init->region_bytes & (init->region_bytes - 1)) != 0 ||
-        init->size_bytes == 0 || init->size_bytes % 512 != 0 || init->self_slot >= PMS_SLOTS_MAX)
+        init->boot_id == 0 || init->fresh_incarnation == 0 || init->size_bytes == 0 ||
+        init->size_bytes % 512 != 0 || init->self_slot >= PMS_SLOTS_MAX)
         return PMS_EREFUSED;
     dp = calloc(1, sizeof *dp);
     PMS_CHECK(dp != NULL);
@@ -380,6 +401,7 @@ void pms_dp_tick(struct pms_dp *dp, uint64_t now)
     set_now(dp, now);
     dp_aside_tick(dp);
     dp_leave_tick(dp);
+    dp_brick_tick(dp);
     dp_cand_tick(dp);
     dp_primary_tick(dp);
     pump(dp);
@@ -404,6 +426,12 @@ static bool is_handover_to_self(const struct pms_dp *dp, const struct pms_dp_con
            dp->brick.mem.served < dp->conf.epoch;
 }
 
+static void start_after_takeover(struct pms_dp *dp)
+{
+    dp_primary_start(dp, dp->cand.bits);
+    dp->lossy = dp->cand.unclean;
+}
+
 static void new_epoch(struct pms_dp *dp, const struct pms_dp_conf *conf)
 {
     struct pms_dp_conf old = dp->conf;
@@ -424,7 +452,7 @@ static void new_epoch(struct pms_dp *dp, const struct pms_dp_conf *conf)
     if (dp_is_primary(dp) && conf->primary == dp->self && dp_self_in_sync(dp) && next)
         dp_primary_same(dp);
     else if (mine && dp_self_in_sync(dp))
-        dp_primary_start(dp, dp->cand.bits);
+        start_after_takeover(dp);
     else if (next && is_handover_to_self(dp, &old))
         dp_primary_start(dp, NULL);
     else
@@ -481,6 +509,8 @@ void pms_dp_conf(struct pms_dp *dp, uint64_t now, const struct pms_dp_conf *conf
         new_epoch(dp, conf);
         links_recount(dp);
     }
+    dp->conf.write_cache = conf->write_cache;
+    dp->conf.cache_used = conf->cache_used;
     if (PMS_MUTANT(SAME_EPOCH) && dp->live && dp->role == PMS_DP_REPLICA && dp->conf.primary == dp->self &&
         dp_self_in_sync(dp) && dp->brick.mem.floor <= dp->conf.epoch)
         dp_primary_start(dp, dp->brick.bits_mem);
@@ -549,6 +579,8 @@ static void on_answer(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f
     }
     if (f->type == PMS_FRAME_SUMS_ACK)
         dp_repair_sums_ack(dp, slot, f, buf);
+    else if (f->type == PMS_FRAME_FLUSH_ACK && dp_repair_flush_ack(dp, slot, f->seq))
+        return;
     else if (!dp_repair_write_ack(dp, slot, f->seq))
         dp_coord_ack(dp, slot, f->seq);
 }
@@ -562,6 +594,7 @@ static bool is_answer(uint8_t type)
     case PMS_FRAME_PROMISE_ACK:
     case PMS_FRAME_MAP_ACK:
     case PMS_FRAME_SUMS_ACK:
+    case PMS_FRAME_FLUSH_ACK:
         return true;
     default:
         return false;

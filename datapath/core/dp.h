@@ -43,6 +43,7 @@ struct pms_dp_timing { /* all in ms */
     uint32_t aside_again; /* for its links a primary steps aside in vain, or hands over, once in this */
     uint32_t readmit_max; /* a slot that falls out again and again is taken back after so long at most */
     uint32_t clear_idle;  /* a region unwritten for this long is cleared from the dirty maps */
+    uint32_t flush;       /* write cache on: what is acknowledged becomes stable within about this */
 };
 extern const struct pms_dp_timing pms_dp_timing_default;
 
@@ -54,6 +55,9 @@ struct pms_dp_conf {
     uint8_t in_sync;                     /* mask of slots */
     uint64_t incarnation[PMS_SLOTS_MAX]; /* of in-sync slots */
     uint64_t node[PMS_SLOTS_MAX];        /* node id of each slot */
+    bool write_cache; /* writes are acknowledged when every in-sync slot holds them, stable or not (WCE=1);
+                         may change within an epoch */
+    bool cache_used;  /* it is on, or was on at some time */
 };
 
 struct pms_dp_init {
@@ -61,7 +65,10 @@ struct pms_dp_init {
     uint8_t self_slot;
     uint64_t size_bytes;   /* of the array */
     uint32_t region_bytes; /* power of two, multiple of 8192 (a region has 16 chunks of at least 512 bytes) */
-    uint64_t boot_id;      /* random, fresh for each create: tells this run from any other */
+    uint64_t boot_id;      /* nonzero; the same as long as what was written to the brick cannot have been lost
+                         unflushed: of this boot of the host, and fresh after an I/O error of the brick */
+    uint64_t fresh_incarnation; /* random, nonzero: what the brick becomes if it may have lost data (R6) */
+    uint32_t volatile_bytes;    /* write cache on: at most so much is acknowledged and not yet flushed */
     bool probe_reads; /* a read waits for heartbeats sent after it arrived, instead of for the lease: this
                          host's clock may stop unnoticed, as a paused virtual machine's does (I3) */
     struct pms_dp_timing timing;
@@ -77,6 +84,7 @@ struct pms_dp_op {
     uint64_t offset;       /* bytes, multiple of 512 */
     uint32_t length;       /* bytes, multiple of 512, at most PMS_IO_BYTES_MAX; 0 for FLUSH */
     struct pms_iobuf *buf; /* length bytes; the dp takes its own references while it needs them */
+    bool fua;              /* WRITE: stable before it is answered, also with the write cache on */
     void *user;            /* the driver's */
     void *priv;            /* the dp's */
 };
@@ -140,8 +148,11 @@ struct pms_dp_status {
         serving; /* primary of the applied epoch and allowed to execute commands (settled regions at least) */
     bool leased; /* all promises that a read needs are held now */
     enum pms_dp_ail ailing;
-    bool brick_failed;                  /* an I/O error of the own brick; it takes part no more */
-    uint8_t resyncing;                  /* mask of slots being resynced by this primary */
+    bool brick_failed;  /* an I/O error of the own brick; it takes part no more */
+    bool unclean;       /* the own brick may have lost acknowledged data, and is not in sync */
+    bool lossy;         /* this tenure began with an unclean takeover: acknowledged data may be gone (R6) */
+    bool volatile_data; /* the own brick is marked as holding acknowledged data that may not be stable */
+    uint8_t resyncing;  /* mask of slots being resynced by this primary */
     uint64_t resync_done, resync_total; /* bytes of the regions to look at, over all slots being resynced */
     uint64_t resync_sent; /* bytes of payload that differed and travelled (settling too), since create */
     uint32_t falls[PMS_SLOTS_MAX]; /* primary: how often the slot fell out, one soon after the other */
@@ -174,8 +185,8 @@ void pms_dp_destroy(struct pms_dp *dp);
 void pms_dp_tick(struct pms_dp *dp, uint64_t now);
 /* A cluster state was applied. live: false while the log is being replayed before the first barrier after
  * start (a change seen then never starts a primary). Called for each applied epoch in order when they are
- * known one by one; epochs may be skipped (snapshot). Calls with an epoch already known only may turn `live`
- * on. */
+ * known one by one; epochs may be skipped (snapshot). Calls with an epoch already known may turn `live` on
+ * and change the write cache; nothing else. */
 void pms_dp_conf(struct pms_dp *dp, uint64_t now, const struct pms_dp_conf *conf, bool live);
 /* The own link to node is up / down. */
 void pms_dp_link_up(struct pms_dp *dp, uint64_t now, uint64_t node);
@@ -247,6 +258,15 @@ enum pms_mutant {
     PMS_MUTANT_EJECT_ASSUMED,  /* a write does not wait for a slot that is about to be ejected */
     PMS_MUTANT_SETTLE_OWN_MAP,   /* takeover settles only what the new primary itself has marked */
     PMS_MUTANT_RESEND_FORGOTTEN, /* a write is not sent again in the next epoch */
+    PMS_MUTANT_FLUSH_LOCAL,         /* a flush is answered when the own brick is flushed */
+    PMS_MUTANT_FLUSH_NOTHING,       /* a flush is answered at once although the write cache is on */
+    PMS_MUTANT_FUA_IGNORED,         /* FUA is acknowledged as volatile */
+    PMS_MUTANT_VOLATILE_UNMARKED,   /* a volatile write is acknowledged before the brick's mark is durable */
+    PMS_MUTANT_UNCLEAN_IGNORED,     /* a brick that may have lost data goes on as if it had not */
+    PMS_MUTANT_UNCLEAN_ALONE,   /* an unclean node takes over although others were not asked or are clean */
+    PMS_MUTANT_CLEAR_UNFLUSHED, /* regions are cleared without a flush after their last write */
+    PMS_MUTANT_ADMIT_UNFLUSHED, /* a resync does not end with a flush */
+    PMS_MUTANT_ANY_ANCESTOR,    /* a blank brick takes itself for an unclean descendant of the in-sync one */
     PMS_MUTANT_END
 };
 extern int pms_mutant;

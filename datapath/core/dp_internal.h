@@ -38,10 +38,13 @@ struct brick {
     bool flush_busy;
     uint64_t flush_no; /* of the flush issued last */
     bool failed;
+    bool unclean;        /* this run began with an incarnation that may have lost acknowledged data */
+    bool volatile_since; /* a volatile write was acknowledged after the flush issued last */
+    uint64_t last_volatile;
 };
 
 /* ---- replica.c: work on the own brick for any primary, the own one too ---- */
-enum rop_kind { ROP_WRITE, ROP_SUMS };
+enum rop_kind { ROP_WRITE, ROP_SUMS, ROP_FLUSH };
 enum rop_state { ROP_WAIT, ROP_DISK, ROP_WRITTEN };
 struct rop {
     struct pms_list link; /* replica.rops, arrival order */
@@ -87,11 +90,14 @@ struct cop {
     uint32_t length;
     uint64_t seq;
     uint64_t started; /* when it became active, ns */
-    uint8_t acked;    /* COP_WRITE: slots that have it stable */
-    uint8_t sent;     /* COP_WRITE: slots in resync that it went to as well, and that it waits for */
+    uint8_t acked;    /* COP_WRITE, COP_FLUSH: slots that are done with it */
+    uint8_t sent;     /* the same: slots in resync that it went to as well, and that it waits for */
+    bool is_volatile; /* COP_WRITE: in-sync slots may answer before it is stable */
+    bool covers_all;  /* COP_FLUSH: began with all slots in sync and settled */
+    uint64_t covers;  /* COP_FLUSH: volatile_total when it began */
     bool read_done;
     uint64_t probe;       /* COP_READ: the heartbeats that must be answered before it may be */
-    struct pms_dp_op *op; /* the client's; NULL for COP_COPY */
+    struct pms_dp_op *op; /* the client's; NULL for COP_COPY and for the primary's own COP_FLUSH */
     struct job *job;
 };
 
@@ -103,6 +109,8 @@ struct sess {
     uint32_t left, total, cursor, jobs;
     uint64_t map_seq, incarnation, started, retry_at;
     uint64_t sent_bytes;
+    uint64_t flush_seq; /* RESYNC: of the flush that ends it; 0: not sent yet */
+    bool flushed;
 };
 struct job {              /* one region for one slot */
     struct pms_list link; /* repair.jobs */
@@ -130,6 +138,8 @@ struct cand {
     uint8_t *bits; /* union of the dirty maps of those that promised, and the own */
     uint64_t backoff_until;
     uint64_t not_ready_since;
+    bool unclean;                    /* R6: all in-sync slots must be, and promise */
+    uint64_t becomes[PMS_SLOTS_MAX]; /* the incarnations of those that promise */
 };
 
 /* ---- aside.c ---- */
@@ -199,6 +209,13 @@ struct pms_dp {
     uint64_t hb_acked[PMS_SLOTS_MAX]; /* the highest one that the slot answered with OK */
     bool probe_wanted;                /* a read waits for heartbeats that are not sent yet */
     uint64_t next_hb, next_clear;
+    /* write cache: bytes acknowledged as volatile in this tenure, those known to be stable by now, and when
+     * the oldest of the others was answered */
+    uint64_t volatile_total, stable_total, volatile_since;
+    bool own_flush;         /* the primary's own is queued or under way */
+    bool flush_wanted;      /* by what waits for it to clear regions */
+    uint32_t flushed_clock; /* when the last flush began that covered all slots, as last_use; 0: none did */
+    bool lossy;
     uint64_t last_tick, smooth_since; /* a pause of this node is not held against the others */
     struct pms_list cops;
     uint32_t cops_queued, cops_active;
@@ -227,6 +244,7 @@ void dp_propose(struct pms_dp *dp, enum pms_dp_transition kind, uint8_t primary,
                 const uint64_t *incarnation);
 bool dp_is_primary(const struct pms_dp *dp);
 bool dp_self_in_sync(const struct pms_dp *dp);
+bool dp_self_unclean(const struct pms_dp *dp);
 uint64_t dp_incarnation(const struct pms_dp *dp,
                         uint8_t slot); /* that the primary believes the slot to have */
 void dp_stepdown(struct pms_dp *dp);
@@ -253,6 +271,9 @@ void dp_brick_free(struct pms_dp *dp);
 void dp_brick_mark(struct pms_dp *dp, uint64_t offset, uint32_t length);
 bool dp_brick_marked(const struct pms_dp *dp, uint64_t offset, uint32_t length);
 void dp_brick_unmark(struct pms_dp *dp, uint32_t region);
+void dp_brick_volatile_mark(struct pms_dp *dp);
+bool dp_brick_volatile_marked(const struct pms_dp *dp);
+void dp_brick_tick(struct pms_dp *dp);
 bool dp_brick_pump(struct pms_dp *dp);
 void dp_brick_written(struct pms_dp *dp);
 void dp_brick_flushed(struct pms_dp *dp);
@@ -266,6 +287,7 @@ void dp_replica_free(struct pms_dp *dp);
 int dp_replica_frame(struct pms_dp *dp, uint64_t node, uint64_t conn, const struct pms_frame *f,
                      struct pms_iobuf *buf);
 void dp_replica_write_local(struct pms_dp *dp, const struct cop *c);
+void dp_replica_flush_local(struct pms_dp *dp, const struct cop *c);
 void dp_replica_io_done(struct pms_dp *dp, struct rop *r);
 void dp_replica_flushed(struct pms_dp *dp);
 void dp_replica_fail(struct pms_dp *dp);
@@ -328,6 +350,7 @@ void dp_coord_drop_all(struct pms_dp *dp);
 bool dp_coord_pump(struct pms_dp *dp);
 uint64_t dp_coord_oldest(const struct pms_dp *dp,
                          uint8_t slot); /* start of the oldest write unacknowledged by slot; 0 */
+void dp_coord_flush(struct pms_dp *dp);
 bool dp_coord_region_busy(const struct pms_dp *dp, uint32_t region);
 
 /* repair.c */
@@ -337,6 +360,7 @@ void dp_repair_map_ack(struct pms_dp *dp, uint8_t slot, const struct pms_frame *
                        const struct pms_iobuf *buf);
 void dp_repair_sums_ack(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f,
                         const struct pms_iobuf *buf);
+bool dp_repair_flush_ack(struct pms_dp *dp, uint8_t slot, uint64_t seq);
 bool dp_repair_write_ack(struct pms_dp *dp, uint8_t slot, uint64_t seq);
 void dp_repair_read_done(struct pms_dp *dp, struct job *j);
 void dp_repair_locked(struct pms_dp *dp, struct job *j);

@@ -16,7 +16,8 @@
  *      7      1  status           72  8  floor
  *      8      1  from slot        80  8  offset
  *      9      1  to slot          88  4  length
- *     10      6  zero             92  4  payload length
+ *     10      2  flags            92  4  payload length
+ *     12      4  zero
  *     16      8  cluster
  *     24      8  array
  *     32      8  arg
@@ -34,7 +35,7 @@ void pms_frame_encode(const struct pms_frame *f, unsigned version, uint8_t *out)
     pms_wr_u8(&w, f->status);
     pms_wr_u8(&w, f->from_slot);
     pms_wr_u8(&w, f->to_slot);
-    pms_wr_u16(&w, 0);
+    pms_wr_u16(&w, f->flags);
     pms_wr_u32(&w, 0);
     pms_wr_u64(&w, f->cluster);
     pms_wr_u64(&w, f->array);
@@ -68,7 +69,7 @@ int pms_frame_decode(const uint8_t *in, unsigned version, struct pms_frame *f)
     o.status = pms_rd_u8(&r);
     o.from_slot = pms_rd_u8(&r);
     o.to_slot = pms_rd_u8(&r);
-    pms_rd_u16(&r);
+    o.flags = pms_rd_u16(&r);
     pms_rd_u32(&r);
     o.cluster = pms_rd_u64(&r);
     o.array = pms_rd_u64(&r);
@@ -83,7 +84,7 @@ int pms_frame_decode(const uint8_t *in, unsigned version, struct pms_frame *f)
     o.payload_len = pms_rd_u32(&r);
     o.payload_sum = pms_rd_u64(&r);
     if (o.type == 0 || o.type >= PMS_FRAME_TYPE_END || o.status >= PMS_FRAME_STATUS_END ||
-        o.payload_len > PMS_FRAME_PAYLOAD_MAX)
+        (o.flags & ~PMS_FRAME_F_ALL) != 0 || o.payload_len > PMS_FRAME_PAYLOAD_MAX)
         return PMS_EPROTO;
     *f = o;
     return 0;
@@ -111,6 +112,8 @@ const char *pms_frame_name(uint8_t type)
         [PMS_FRAME_MAP_ACK] = "MAP_ACK",
         [PMS_FRAME_SUMS_ACK] = "SUMS_ACK",
         [PMS_FRAME_GOODBYE] = "GOODBYE",
+        [PMS_FRAME_FLUSH] = "FLUSH",
+        [PMS_FRAME_FLUSH_ACK] = "FLUSH_ACK",
     };
     return type < PMS_FRAME_TYPE_END && names[type] != NULL ? names[type] : "?";
 }

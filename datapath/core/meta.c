@@ -50,6 +50,8 @@ void pms_meta_super_encode(const struct pms_meta *m, uint8_t *page)
     pms_wr_u64(&w, m->incarnation);
     pms_wr_u64(&w, m->floor);
     pms_wr_u64(&w, m->served);
+    pms_wr_u64(&w, m->volatile_boot);
+    pms_wr_u64(&w, m->ancestor);
 
     struct pms_wr sum = {page + 8, page + 16, 0};
     pms_wr_u64(&sum, XXH3_64bits(page, PMS_META_PAGE_BYTES));
@@ -90,6 +92,8 @@ static int super_read(const uint8_t *page, struct pms_meta *m, uint32_t *version
     out.incarnation = pms_rd_u64(&r);
     out.floor = pms_rd_u64(&r);
     out.served = pms_rd_u64(&r);
+    out.volatile_boot = pms_rd_u64(&r);
+    out.ancestor = pms_rd_u64(&r);
     *m = out;
     return 0;
 }

@@ -31,6 +31,9 @@ struct pms_meta {
     uint64_t incarnation;
     uint64_t floor;  /* highest epoch promised or obeyed (I2) */
     uint64_t served; /* highest epoch this node started to serve (R2) */
+    uint64_t
+        volatile_boot; /* acknowledged data may be volatile; the host's boot that it is of (0: none is) */
+    uint64_t ancestor; /* the incarnation that this brick was before it may have lost such data (0: none) */
     uint64_t generation;
 };
 

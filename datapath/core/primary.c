@@ -128,6 +128,12 @@ void dp_primary_start(struct pms_dp *dp, const uint8_t *settle_bits)
     dp->handover_to = NO_SLOT;
     dp->next_hb = dp->now;
     dp->counters_takeovers++;
+    /* What earlier primaries acknowledged may be volatile still: as if it were one byte. */
+    dp->volatile_total = dp->conf.cache_used;
+    dp->stable_total = 0;
+    dp->volatile_since = dp->conf.cache_used ? dp->now : 0;
+    dp->flushed_clock = 0;
+    dp->flush_wanted = dp->lossy = false;
     memcpy(dp->seen, dp->brick.bits_mem, dp_bits_bytes(dp));
     for (uint8_t s = 0; s < dp->conf.n_slots; s++) {
         dp->lease_until[s] = 0;
@@ -324,6 +330,10 @@ static void clear_idle(struct pms_dp *dp)
         if (!bit_get(dp->seen, r) || clock - dp->last_use[r] < idle ||
             (dp_coord_region_busy(dp, r) && !PMS_MUTANT(CLEAR_BUSY)))
             continue;
+        if (dp->conf.cache_used && dp->flushed_clock <= dp->last_use[r] && !PMS_MUTANT(CLEAR_UNFLUSHED)) {
+            dp->flush_wanted = true;
+            continue;
+        }
         memcpy(list->data + (size_t)n++ * 4, &r, 4);
         bit_clear(dp->seen, r);
         dp_brick_unmark(dp, r);
@@ -375,6 +385,7 @@ void dp_primary_tick(struct pms_dp *dp)
     resync_start(dp);
     want(dp);
     clear_idle(dp);
+    dp_coord_flush(dp);
 }
 
 bool dp_primary_pump(struct pms_dp *dp)

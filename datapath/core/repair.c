@@ -87,6 +87,8 @@ void dp_repair_map_ack(struct pms_dp *dp, uint8_t slot, const struct pms_frame *
     s->left = s->total = dp_bits_count(dp, s->need);
     s->cursor = 0;
     s->sent_bytes = 0;
+    s->flush_seq = 0;
+    s->flushed = !dp->conf.cache_used || PMS_MUTANT(ADMIT_UNFLUSHED);
     dp->next_hb = dp->now; /* its promise is needed before it can be admitted */
 }
 
@@ -180,7 +182,7 @@ bool dp_repair_caught_up(const struct pms_dp *dp, uint8_t slot)
 
     if (PMS_MUTANT(ADMIT_EARLY))
         return s->kind == SESS_RESYNC;
-    return s->kind == SESS_RESYNC && s->left == 0 && s->jobs == 0;
+    return s->kind == SESS_RESYNC && s->left == 0 && s->jobs == 0 && s->flushed;
 }
 
 uint8_t dp_repair_active(const struct pms_dp *dp)
@@ -195,7 +197,9 @@ uint8_t dp_repair_active(const struct pms_dp *dp)
 
 uint64_t dp_repair_oldest(const struct pms_dp *dp, uint8_t slot)
 {
-    uint64_t oldest = dp->sess[slot].kind == SESS_MAP_WAIT ? dp->sess[slot].started : 0;
+    const struct sess *s = &dp->sess[slot];
+    bool waits = s->kind == SESS_MAP_WAIT || (s->kind == SESS_RESYNC && s->flush_seq != 0 && !s->flushed);
+    uint64_t oldest = waits ? s->started : 0;
 
     pms_list_for_each (p, &dp->jobs) {
         const struct job *j = pms_list_entry(p, struct job, link);
@@ -324,6 +328,33 @@ bool dp_repair_write_ack(struct pms_dp *dp, uint8_t slot, uint64_t seq)
     return false;
 }
 
+/* What the slot held already may have been found equal before it was stable: a resync ends with a flush. What is
+ * written to it later is stable when it answers, as long as it is not in sync. */
+static bool flush_last(struct pms_dp *dp, uint8_t slot)
+{
+    struct sess *s = &dp->sess[slot];
+
+    if (s->kind != SESS_RESYNC || s->left > 0 || s->flushed || s->flush_seq != 0)
+        return false;
+    struct pms_frame f = dp_frame(dp, PMS_FRAME_FLUSH, slot);
+
+    s->flush_seq = f.seq = ++dp->seq;
+    s->started = dp->now;
+    f.arg2 = dp_incarnation(dp, slot);
+    dp_send(dp, slot, &f, NULL, 0);
+    return true;
+}
+
+bool dp_repair_flush_ack(struct pms_dp *dp, uint8_t slot, uint64_t seq)
+{
+    struct sess *s = &dp->sess[slot];
+
+    if (s->kind != SESS_RESYNC || s->flush_seq != seq)
+        return false;
+    s->flushed = true;
+    return true;
+}
+
 /* ---- which region next ---- */
 static bool in_job(const struct pms_dp *dp, uint8_t slot, uint32_t region)
 {
@@ -415,6 +446,7 @@ bool dp_repair_pump(struct pms_dp *dp)
             job_start(dp, slot, region);
             any = true;
         }
+        any |= flush_last(dp, slot);
     }
     return any;
 }

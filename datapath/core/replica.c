@@ -18,9 +18,10 @@
 #define ASKED_BACKOFF_MS    100
 
 static const uint8_t ack_of[PMS_FRAME_TYPE_END] = {
-    [PMS_FRAME_HB] = PMS_FRAME_HB_ACK,   [PMS_FRAME_WRITE] = PMS_FRAME_WRITE_ACK,
-    [PMS_FRAME_ASK] = PMS_FRAME_ASK_ACK, [PMS_FRAME_PROMISE] = PMS_FRAME_PROMISE_ACK,
-    [PMS_FRAME_MAP] = PMS_FRAME_MAP_ACK, [PMS_FRAME_SUMS] = PMS_FRAME_SUMS_ACK,
+    [PMS_FRAME_HB] = PMS_FRAME_HB_ACK,       [PMS_FRAME_WRITE] = PMS_FRAME_WRITE_ACK,
+    [PMS_FRAME_ASK] = PMS_FRAME_ASK_ACK,     [PMS_FRAME_PROMISE] = PMS_FRAME_PROMISE_ACK,
+    [PMS_FRAME_MAP] = PMS_FRAME_MAP_ACK,     [PMS_FRAME_SUMS] = PMS_FRAME_SUMS_ACK,
+    [PMS_FRAME_FLUSH] = PMS_FRAME_FLUSH_ACK,
 };
 
 void dp_replica_init(struct pms_dp *dp, uint64_t now)
@@ -116,6 +117,8 @@ bool dp_fence_done(const struct pms_dp *dp, uint64_t epoch)
 {
     if (dp->brick.disk.floor < epoch && !PMS_MUTANT(FLOOR_VOLATILE))
         return false;
+    if (dp->brick.disk.incarnation != dp->brick.mem.incarnation)
+        return false; /* what it became must be known also after the next crash */
     if (PMS_MUTANT(NO_DRAIN))
         return true;
     pms_list_for_each (p, &dp->rep.rops) {
@@ -180,9 +183,14 @@ static struct rop *rop_new(struct pms_dp *dp, enum rop_kind kind, uint64_t node,
     r->f = *f;
     r->buf = buf != NULL ? pms_iobuf_ref(buf) : NULL;
     pms_list_add_tail(&dp->rep.rops, &r->link);
-    dp->rep.rops_waiting++;
+    if (kind == ROP_FLUSH)
+        r->state = ROP_WRITTEN; /* like a write that only waits for the next flush */
+    else
+        dp->rep.rops_waiting++;
     if (kind == ROP_WRITE)
         dp_brick_mark(dp, f->offset, f->length);
+    if (kind == ROP_WRITE && (f->flags & PMS_FRAME_F_VOLATILE))
+        dp_brick_volatile_mark(dp);
     return r;
 }
 
@@ -241,6 +249,12 @@ static void on_gated(struct pms_dp *dp, uint64_t node, uint64_t conn, const stru
         else
             rop_new(dp, ROP_SUMS, node, conn, f, NULL);
         break;
+    case PMS_FRAME_FLUSH:
+        if (is_foreign(dp, f))
+            dp_answer(dp, node, conn, f, PMS_FRAME_FLUSH_ACK, PMS_FRAME_INCARNATION, NULL);
+        else
+            rop_new(dp, ROP_FLUSH, node, conn, f, NULL);
+        break;
     case PMS_FRAME_CLEAR:
         on_clear(dp, f, buf);
         break;
@@ -260,7 +274,7 @@ static uint8_t promise_verdict(struct pms_dp *dp, const struct pms_frame *f)
     if (dp->conf.epoch >= f->epoch)
         return PMS_FRAME_STALE;
     if (is_foreign(dp, f))
-        return PMS_FRAME_INCARNATION;
+        return f->arg2 == dp->brick.mem.ancestor ? PMS_FRAME_UNCLEAN : PMS_FRAME_INCARNATION;
     /* One that has drained, or whose disk does not let it begin its epoch, is no living primary. */
     if (dp_is_primary(dp) && dp->conf.epoch + 1 == f->epoch && dp->role != PMS_DP_DRAINED &&
         !(dp->starting && dp->now >= dp->starting_since + MS(dp->init.timing.promise)))
@@ -333,7 +347,9 @@ int dp_replica_frame(struct pms_dp *dp, uint64_t node, uint64_t conn, const stru
     if (f->type == PMS_FRAME_ASK) {
         uint8_t v = promise_verdict(dp, f);
 
-        if (v == PMS_FRAME_OK && dp->role == PMS_DP_REPLICA)
+        bool yields = f->arg == 0 || !dp_self_in_sync(dp); /* not a clean one to an unclean one */
+
+        if ((v == PMS_FRAME_OK || v == PMS_FRAME_UNCLEAN) && dp->role == PMS_DP_REPLICA && yields)
             dp_cand_abort(dp, ASKED_BACKOFF_MS);
         dp_answer(dp, node, conn, f, PMS_FRAME_ASK_ACK, v, NULL);
         return 0;
@@ -378,7 +394,19 @@ void dp_replica_write_local(struct pms_dp *dp, const struct cop *c)
     f.seq = c->seq;
     f.offset = c->offset;
     f.length = c->length;
+    if (c->is_volatile)
+        f.flags = PMS_FRAME_F_VOLATILE;
     rop_new(dp, ROP_WRITE, dp->init.self_node, 0, &f, c->op->buf);
+}
+
+void dp_replica_flush_local(struct pms_dp *dp, const struct cop *c)
+{
+    struct pms_frame f = dp_frame(dp, PMS_FRAME_FLUSH, dp->self);
+
+    if (dp->brick.failed || f.epoch < dp->brick.mem.floor)
+        return;
+    f.seq = c->seq;
+    rop_new(dp, ROP_FLUSH, dp->init.self_node, 0, &f, NULL);
 }
 
 /* ---- the brick's answers ---- */
@@ -399,12 +427,17 @@ static void sums_answer(struct pms_dp *dp, struct rop *r)
 
 void dp_replica_io_done(struct pms_dp *dp, struct rop *r)
 {
-    if (r->kind == ROP_SUMS)
+    if (r->kind == ROP_SUMS) {
         sums_answer(dp, r);
-    else if (PMS_MUTANT(UNFLUSHED_ACK))
+    } else if (PMS_MUTANT(UNFLUSHED_ACK)) {
         rop_finish(dp, r, PMS_FRAME_OK, NULL);
-    else
+    } else if (r->f.flags & PMS_FRAME_F_VOLATILE) {
+        dp->brick.volatile_since = true;
+        dp->brick.last_volatile = dp->now;
+        rop_finish(dp, r, PMS_FRAME_OK, NULL);
+    } else {
         r->state = ROP_WRITTEN;
+    }
 }
 
 void dp_replica_flushed(struct pms_dp *dp)
@@ -463,7 +496,8 @@ static bool rops_start(struct pms_dp *dp)
         struct rop *r = pms_list_entry(p, struct rop, link);
 
         if (r->state != ROP_WAIT || blocked(dp, r) ||
-            (r->kind == ROP_WRITE && !dp_brick_marked(dp, r->f.offset, r->f.length)))
+            (r->kind == ROP_WRITE && !dp_brick_marked(dp, r->f.offset, r->f.length)) ||
+            ((r->f.flags & PMS_FRAME_F_VOLATILE) && !dp_brick_volatile_marked(dp)))
             continue;
         if (r->kind == ROP_SUMS)
             r->buf = pms_iobuf_create(r->f.length);

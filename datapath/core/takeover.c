@@ -9,16 +9,20 @@
  *
  * ASK raises no floor (R9). The new set is this node and those that promised. A restarted primary takes over
  * from itself (R2).
+ *
+ * An unclean node, whose brick may have lost acknowledged data, takes over only if every in-sync slot is unclean too
+ * and promises (R6): one clean or silent slot ends the attempt. All of them go on under new incarnations.
  */
 #include <string.h>
 
 #include "datapath/core/dp_internal.h"
 
-#define PROMISE_WAIT_MS  400
-#define PROPOSE_WAIT_MS  2000
-#define NOT_READY_MAX_MS 1000
-#define RANK_DELAY_MS    60
-#define BOOT_GRACE_MS    1000 /* after its start a candidate waits this long for links to in-sync slots */
+#define PROMISE_WAIT_MS    400
+#define PROPOSE_WAIT_MS    2000
+#define NOT_READY_MAX_MS   1000
+#define RANK_DELAY_MS      60
+#define UNCLEAN_BACKOFF_MS 200
+#define BOOT_GRACE_MS      1000 /* after its start a candidate waits this long for links to in-sync slots */
 
 /* This node's place in the order of candidates: in-sync slots but the primary, by number. */
 static uint32_t rank(const struct pms_dp *dp)
@@ -42,8 +46,9 @@ static bool may_stand(const struct pms_dp *dp)
 {
     const struct replica *r = &dp->rep;
 
-    if (dp->role != PMS_DP_REPLICA || !dp->live || dp->leaving || dp->brick.failed || !dp_self_in_sync(dp) ||
-        dp->brick.mem.floor > dp->conf.epoch + 1 || dp->now < dp->cand.backoff_until)
+    if (dp->role != PMS_DP_REPLICA || !dp->live || dp->leaving || dp->brick.failed ||
+        (!dp_self_in_sync(dp) && !dp_self_unclean(dp)) || dp->brick.mem.floor > dp->conf.epoch + 1 ||
+        dp->now < dp->cand.backoff_until)
         return false;
     if (dp->conf.primary == dp->self)
         return true;
@@ -63,7 +68,8 @@ static void send_to(struct pms_dp *dp, uint8_t type, uint8_t slots)
 
         f.epoch = dp->cand.epoch;
         f.seq = dp->cand.seq;
-        f.arg2 = dp->conf.incarnation[s];
+        f.arg = dp->cand.unclean;
+        f.arg2 = type == PMS_FRAME_PROMISE ? dp->cand.becomes[s] : dp->conf.incarnation[s];
         dp_send(dp, s, &f, NULL, 0);
     }
 }
@@ -81,6 +87,9 @@ void dp_cand_tick(struct pms_dp *dp)
     c->phase_started = dp->now;
     c->asked = dp->conf.in_sync & dp->link_up & (uint8_t)~BIT(dp->self);
     c->ok = c->refused = c->promised = 0;
+    c->unclean = !dp_self_in_sync(dp);
+    memcpy(c->becomes, dp->conf.incarnation, sizeof c->becomes);
+    c->becomes[dp->self] = dp->brick.mem.incarnation;
     send_to(dp, PMS_FRAME_ASK, c->asked);
 }
 
@@ -113,10 +122,36 @@ static void refused(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f)
     case PMS_FRAME_STALE:
         dp_cand_abort(dp, 100);
         return;
-    default: /* a failed or foreign brick: go on without it */
+    default: /* a failed, foreign or unclean brick: go on without it */
         break;
     }
+    if (c->unclean && !PMS_MUTANT(UNCLEAN_ALONE))
+        dp_cand_abort(dp, UNCLEAN_BACKOFF_MS);
     c->refused |= BIT(slot);
+}
+
+static void on_ask_ack(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f)
+{
+    struct cand *c = &dp->cand;
+
+    if (c->unclean && f->status == PMS_FRAME_UNCLEAN) {
+        c->becomes[slot] = f->arg2;
+        c->ok |= BIT(slot);
+    } else if (c->unclean && f->status == PMS_FRAME_OK) {
+        if (!PMS_MUTANT(UNCLEAN_ALONE))
+            dp_cand_abort(dp, UNCLEAN_BACKOFF_MS); /* it is clean: the array is its to serve */
+    } else if (f->status == PMS_FRAME_OK) {
+        c->ok |= BIT(slot);
+    } else {
+        refused(dp, slot, f);
+    }
+}
+
+/* Under R6 none may be missing. */
+static bool enough(const struct pms_dp *dp, uint8_t have)
+{
+    return !dp->cand.unclean || PMS_MUTANT(UNCLEAN_ALONE) ||
+           (dp->conf.in_sync & (uint8_t) ~(have | BIT(dp->self))) == 0;
 }
 
 void dp_cand_answer(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f, const struct pms_iobuf *buf)
@@ -128,10 +163,7 @@ void dp_cand_answer(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f, 
     if (f->type == PMS_FRAME_ASK_ACK) {
         if (c->phase != CAND_ASK)
             return;
-        if (f->status == PMS_FRAME_OK)
-            c->ok |= BIT(slot);
-        else
-            refused(dp, slot, f);
+        on_ask_ack(dp, slot, f);
         return;
     }
     if (c->phase != CAND_PROMISE || !(c->ok & BIT(slot)))
@@ -140,7 +172,7 @@ void dp_cand_answer(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f, 
         refused(dp, slot, f);
         return;
     }
-    if (f->payload_len != dp_bits_bytes(dp) || f->arg2 != dp->conf.incarnation[slot])
+    if (f->payload_len != dp_bits_bytes(dp) || f->arg2 != c->becomes[slot])
         return;
     for (uint32_t i = 0; i < f->payload_len && !PMS_MUTANT(SETTLE_OWN_MAP); i++)
         c->bits[i] |= buf->data[i];
@@ -154,7 +186,7 @@ static void propose(struct pms_dp *dp)
 
     if (PMS_MUTANT(KEEP_ALL))
         set = dp->conf.in_sync & (uint8_t) ~(dp->conf.primary != dp->self ? BIT(dp->conf.primary) : 0);
-    dp_propose(dp, PMS_DP_TAKEOVER, dp->self, set, dp->conf.incarnation);
+    dp_propose(dp, PMS_DP_TAKEOVER, dp->self, set, c->becomes);
 }
 
 static void next_phase(struct pms_dp *dp, enum cand_phase phase)
@@ -178,6 +210,10 @@ bool dp_cand_pump(struct pms_dp *dp)
             return false;
         if ((waiting & dp->link_up) != 0 && age < MS(dp->init.timing.ask_wait))
             return false;
+        if (!enough(dp, c->ok)) {
+            dp_cand_abort(dp, UNCLEAN_BACKOFF_MS);
+            return true;
+        }
         dp_fence(dp, c->epoch);
         next_phase(dp, CAND_FENCE);
         return true;
@@ -193,6 +229,10 @@ bool dp_cand_pump(struct pms_dp *dp)
         waiting = c->ok & dp->link_up & (uint8_t) ~(c->promised | c->refused);
         if (waiting != 0 && age < MS(PROMISE_WAIT_MS))
             return false;
+        if (!enough(dp, c->promised)) {
+            dp_cand_abort(dp, UNCLEAN_BACKOFF_MS);
+            return true;
+        }
         next_phase(dp, CAND_PROPOSE);
         propose(dp);
         return true;
@@ -214,5 +254,8 @@ bool dp_cand_matches(const struct pms_dp *dp, const struct pms_dp_conf *conf)
     if (dp->role != PMS_DP_CANDIDATE || conf->primary != dp->self || conf->epoch != c->epoch ||
         c->phase < CAND_PROMISE)
         return false;
+    for (uint8_t s = 0; s < conf->n_slots; s++)
+        if ((conf->in_sync & BIT(s)) && conf->incarnation[s] != c->becomes[s])
+            return false;
     return (others & (uint8_t)~c->promised) == 0 || PMS_MUTANT(KEEP_ALL);
 }

@@ -3,6 +3,7 @@
 // never go back.
 #include "tests/sim/audit.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/sim.h"
@@ -69,8 +70,107 @@ static void check_slots(struct sim *sim, uint32_t sector, uint32_t count)
     }
 }
 
-void audit_transition(struct sim *sim)
+// Every in-sync slot lost power: what was not flushed may be gone, what was flushed may not.
+static void on_unclean_takeover(struct sim *sim)
 {
+    struct audit *au = &sim->audit;
+    const struct node *p = node_of_slot(sim, sim->raft.conf.primary);
+    struct reset *r;
+
+    au->resets = realloc(au->resets, (au->n_resets + 1) * sizeof *au->resets);
+    PMS_CHECK(au->resets != NULL);
+    r = &au->resets[au->n_resets++];
+    *r = (struct reset){.at = sim->world.now, .slots = sim->raft.conf.in_sync};
+    story(sim, "%s takes over uncleanly", p->name);
+    // What it held until now begins now: it could not execute anything before.
+    for (size_t i = 0; i < sim->clients.n_attempts; i++) {
+        struct attempt *a = sim->clients.attempts[i];
+
+        if (a->node == p->index && a->start != 0 && a->end == CHECK_NEVER && !pms_list_empty(&a->link))
+            a->start = r->at;
+    }
+    for (unsigned s = 0; s < sim->n_slots; s++) {
+        const struct node *n = node_of_slot(sim, (int)s);
+
+        for (uint32_t i = 0; (r->slots >> s & 1) != 0 && i < sim->sectors && !sim->failed; i++) {
+            r->value[s][i] = sector_value(sim, n, false, i);
+            if (au->acked[i] != NULL && is_older(sim, r->value[s][i], au->acked[i]))
+                sim_violation(sim, "%s, unclean, has #%llu in sector %u, older than the flushed #%llu",
+                              n->name, (unsigned long long)r->value[s][i], i,
+                              (unsigned long long)au->acked[i]->value);
+        }
+    }
+}
+
+void audit_transition(struct sim *sim, const struct pms_dp_conf *old)
+{
+    const struct pms_dp_conf *c = &sim->raft.conf;
+
+    if ((old->in_sync >> c->primary & 1) != 0 && old->incarnation[c->primary] != c->incarnation[c->primary])
+        on_unclean_takeover(sim);
+    check_slots(sim, 0, sim->sectors);
+}
+
+void audit_deinit(struct sim *sim)
+{
+    free(sim->audit.resets);
+}
+
+static unsigned resets_before(const struct sim *sim, uint64_t at)
+{
+    unsigned n = sim->audit.n_resets;
+
+    while (n > 0 && sim->audit.resets[n - 1].at > at)
+        n--;
+    return n;
+}
+
+uint32_t audit_key(const struct sim *sim, uint32_t sector, uint64_t at)
+{
+    return resets_before(sim, at) * 100000 + sector;
+}
+
+uint64_t audit_seen(struct sim *sim, uint32_t sector, uint64_t at, uint64_t value)
+{
+    unsigned n = resets_before(sim, at);
+    struct reset *r = n > 0 ? &sim->audit.resets[n - 1] : NULL;
+    bool old = false;
+
+    for (unsigned s = 0; r != NULL && s < sim->n_slots; s++)
+        old |= (r->slots >> s & 1) != 0 && value == r->value[s][sector];
+    if (r == NULL)
+        return value;
+    if (old && !r->is_seen[sector]) {
+        r->is_seen[sector] = true;
+        r->seen[sector] = value;
+    }
+    if (old && value == r->seen[sector])
+        return 0; // the initial value
+    return value != 0 ? value : UINT64_MAX;
+}
+
+static void acked(struct audit *au, struct attempt *a)
+{
+    uint32_t sector = (uint32_t)(a->op.offset / PMS_SECTOR_BYTES), count = a->op.length / PMS_SECTOR_BYTES;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (au->acked[sector + i] == NULL || au->acked[sector + i]->start <= a->start)
+            au->acked[sector + i] = a;
+}
+
+// All that was acknowledged before the flush began, and not lost before, is stable now.
+static void flushed(struct sim *sim, const struct attempt *flush)
+{
+    struct audit *au = &sim->audit;
+    uint64_t since = au->n_resets > 0 ? au->resets[au->n_resets - 1].at : 0;
+
+    for (size_t i = 0; i < sim->clients.n_attempts; i++) {
+        struct attempt *a = sim->clients.attempts[i];
+
+        if (a->op.type == PMS_DP_WRITE && a->end != CHECK_NEVER && a->end <= flush->start &&
+            a->start >= since)
+            acked(au, a);
+    }
     check_slots(sim, 0, sim->sectors);
 }
 
@@ -99,8 +199,11 @@ void audit_answer(struct sim *sim, struct node *n, struct attempt *a)
     const struct pms_dp_conf *conf = pms_dp_conf_get(n->dp);
     uint32_t sector = (uint32_t)(a->op.offset / PMS_SECTOR_BYTES), count = a->op.length / PMS_SECTOR_BYTES;
 
-    if (a->op.type == PMS_DP_FLUSH)
+    if (a->op.type == PMS_DP_FLUSH) {
+        if (sim->plan.write_cache)
+            flushed(sim, a);
         return;
+    }
     au->answers++;
     if (a->op.type == PMS_DP_WRITE && a->fenced != CHECK_NEVER && !may_be_late(sim, a))
         sim_violation(sim, "%s executes write #%llu of an old session after a later one was served", n->name,
@@ -122,11 +225,9 @@ void audit_answer(struct sim *sim, struct node *n, struct attempt *a)
         au->node = n->index;
         au->life = n->life;
     }
-    if (a->op.type != PMS_DP_WRITE)
+    if (a->op.type != PMS_DP_WRITE || !a->durable)
         return;
-    for (uint32_t i = 0; i < count; i++)
-        if (au->acked[sector + i] == NULL || au->acked[sector + i]->start <= a->start)
-            au->acked[sector + i] = a;
+    acked(au, a);
     check_slots(sim, sector, count);
 }
 

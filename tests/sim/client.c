@@ -126,6 +126,7 @@ static void on_submit(struct sim *sim, struct sim_event *ev)
     }
     a->start = sim->world.now;
     a->epoch = pms_dp_conf_get(n->dp)->epoch;
+    a->durable = a->op.fua || !pms_dp_conf_get(n->dp)->write_cache;
     story(sim, "c%u > %s %s #%llu sectors %llu+%u", cmd != NULL ? cmd->client->index : 9, n->name,
           type_names[a->op.type], (unsigned long long)a->value,
           (unsigned long long)a->op.offset / PMS_SECTOR_BYTES, a->op.length / PMS_SECTOR_BYTES);
@@ -152,6 +153,7 @@ static struct attempt *attempt_create(struct sim *sim, struct command *cmd, stru
     a->op.offset = (uint64_t)cmd->sector * PMS_SECTOR_BYTES;
     a->op.length = cmd->count * PMS_SECTOR_BYTES;
     a->op.user = a;
+    a->op.fua = cmd->fua;
     if (cmd->count > 0)
         a->op.buf = pms_iobuf_create(a->op.length);
     remember(&sim->clients, a);
@@ -324,6 +326,10 @@ static void choose(struct sim *sim, struct command *cmd)
     uint64_t dice = world_below(w, 100);
 
     cmd->type = dice < sim->plan.write_percent ? PMS_DP_WRITE : dice < 96 ? PMS_DP_READ : PMS_DP_FLUSH;
+    if (sim->plan.write_cache && cmd->type == PMS_DP_READ && dice >= 90)
+        cmd->type = PMS_DP_FLUSH;
+    cmd->fua =
+        sim->plan.write_cache && cmd->type == PMS_DP_WRITE && world_below(w, 100) < sim->plan.fua_percent;
     if (cmd->type == PMS_DP_FLUSH) {
         cmd->sector = cmd->count = 0;
         return;
@@ -477,7 +483,7 @@ static uint64_t attempt_end(const struct attempt *a)
 }
 
 // Writes the attempt's operations, one a sector, and returns how many.
-static size_t history_of(const struct attempt *a, struct check_op *ops)
+static size_t history_of(struct sim *sim, const struct attempt *a, struct check_op *ops)
 {
     uint32_t sector = (uint32_t)(a->op.offset / PMS_SECTOR_BYTES), count = a->op.length / PMS_SECTOR_BYTES;
     bool write = a->op.type == PMS_DP_WRITE;
@@ -485,12 +491,13 @@ static size_t history_of(const struct attempt *a, struct check_op *ops)
     if (a->start == 0 || (!write && a->end == CHECK_NEVER))
         return 0;
     for (uint32_t i = 0; i < count; i++)
-        ops[i] = (struct check_op){.sector = sector + i,
-                                   .write = write,
-                                   .answered = a->end != CHECK_NEVER,
-                                   .value = write ? a->value : a->seen[i],
-                                   .start = a->start,
-                                   .end = attempt_end(a)};
+        ops[i] =
+            (struct check_op){.sector = audit_key(sim, sector + i, a->start),
+                              .write = write,
+                              .answered = a->end != CHECK_NEVER,
+                              .value = write ? a->value : audit_seen(sim, sector + i, a->start, a->seen[i]),
+                              .start = a->start,
+                              .end = attempt_end(a)};
     return count;
 }
 
@@ -507,7 +514,7 @@ void client_judge(struct sim *sim)
     PMS_CHECK(ops != NULL);
     n = 0;
     for (size_t i = 0; i < cs->n_attempts; i++)
-        n += history_of(cs->attempts[i], ops + n);
+        n += history_of(sim, cs->attempts[i], ops + n);
     if (!check_history(ops, n, why, sizeof why))
         sim_violation(sim, "%s", why);
     free(ops);

@@ -27,6 +27,7 @@ struct attempt {
     uint64_t fenced; // when a later epoch's answer by another process came; CHECK_NEVER: not
     uint64_t epoch;  // configuration that the node had applied at start
     uint64_t *seen;  // READ: a value a sector
+    bool durable;    // WRITE: stable when answered
 };
 
 /* What the application wants; it lives until one attempt is answered. */
@@ -34,6 +35,7 @@ struct command {
     struct client *client;
     enum pms_dp_op_type type;
     uint32_t sector, count;
+    bool fua;
     struct attempt *current, *last; // last: newest attempt, also after it failed
     bool final;                     // belongs to the reading at the end
 };

@@ -125,10 +125,12 @@ static void on_repair(struct sim *sim, uint64_t index)
 
 static void break_disk(struct sim *sim, struct node *n)
 {
-    if (n->slot < 0 || n->disk.broken)
+    if (n->slot < 0 || n->disk.broken || !faults_power_may_fail(sim, n))
         return;
     story(sim, "%s has a disk that fails", n->name);
     n->disk.broken = true;
+    n->boots++;
+    n->power_lost = true;
     world_call(&sim->world, outage(sim), on_repair, (uint64_t)n->index);
 }
 
@@ -159,17 +161,33 @@ static bool has_another_copy(const struct sim *sim, const struct node *n)
     for (int i = 0; i < SIM_NODES; i++) {
         const struct node *o = &sim->nodes[i];
 
-        if (o != n && o->slot >= 0 && (c->in_sync >> o->slot & 1) != 0 && !o->disk.broken &&
-            o->incarnation == c->incarnation[o->slot])
+        if (o != n && o->slot >= 0 && !(sim->plan.write_cache && o->power_lost) &&
+            (c->in_sync >> o->slot & 1) != 0 && !o->disk.broken && o->incarnation == c->incarnation[o->slot])
             return true;
     }
     return false;
+}
+
+bool faults_power_may_fail(const struct sim *sim, const struct node *n)
+{
+    const struct pms_dp_conf *c = &sim->raft.conf;
+
+    for (unsigned i = 0; i < sim->n_nodes && sim->plan.write_cache; i++) {
+        const struct node *o = &sim->nodes[i];
+
+        if (o != n && o->slot >= 0 && (c->in_sync >> o->slot & 1) != 0 &&
+            !node_brick_was(o, c->incarnation[o->slot]))
+            return false;
+    }
+    return true;
 }
 
 static void replace_disk(struct sim *sim, struct node *n)
 {
     if (n->slot < 0 || ((sim->raft.conf.in_sync >> n->slot & 1) != 0 && !has_another_copy(sim, n)))
         return;
+    if (sim->plan.write_cache && sim->raft.under_way > 0)
+        return; // it may be in sync soon, and the others may have lost what was volatile
     story(sim, "%s gets a blank disk", n->name);
     node_crash(sim, n, true);
     disk_replace(&n->disk);
@@ -269,6 +287,14 @@ static void on_storm(struct sim *sim, uint64_t left)
         world_call(&sim->world, world_skewed(&sim->world, SIM_MS, 60 * SIM_MS), on_storm, left - 1);
 }
 
+static void switch_cache(struct sim *sim)
+{
+    struct node *n = &sim->nodes[world_below(&sim->world, sim->n_nodes)];
+
+    if (sim->plan.write_cache && n->up)
+        raft_propose_cache(sim, n, world_chance(&sim->world, 2, 3));
+}
+
 static void inflict(struct sim *sim, enum fault_kind kind)
 {
     struct world *w = &sim->world;
@@ -332,6 +358,9 @@ static void inflict(struct sim *sim, enum fault_kind kind)
         break;
     case FAULT_SPLIT:
         split(sim);
+        break;
+    case FAULT_CACHE:
+        switch_cache(sim);
         break;
     case FAULT_KINDS:
         break;
@@ -464,6 +493,11 @@ void faults_init(struct sim *sim)
     if (sim->plan.clocks_stop) { // what such runs are for
         f->weight[FAULT_PAUSE] += 20;
         f->weights += 20;
+    }
+    if (sim->plan.write_cache) {
+        f->weight[FAULT_CACHE] = 2;
+        f->weight[FAULT_BLACKOUT] += 8;
+        f->weights += 10;
     }
     if (f->weights == 0) {
         f->weight[FAULT_KILL] = 1;

@@ -27,7 +27,8 @@ enum fault_kind {
     FAULT_SLOW_LINK,
     FAULT_HANDOVER, // an operator's wish
     FAULT_REFRESH,  // refreshes that nobody needs
-    FAULT_SPLIT,    // the primary reaches only some copies, and then it is hit itself
+    FAULT_SPLIT,
+    FAULT_CACHE, // switched on or off (in runs with a write cache only)    // the primary reaches only some copies, and then it is hit itself
     FAULT_KINDS
 };
 
@@ -47,6 +48,9 @@ void faults_init(struct sim *sim);
 void faults_on_frame(struct sim *sim, struct node *n, struct node *peer, uint8_t type);
 void faults_on_proposal(struct sim *sim, struct node *n);
 void faults_on_transition(struct sim *sim, struct node *n);
+// False if a brick that is named as in sync was replaced: to lose what the others hold as volatile would be a second
+// loss.
+bool faults_power_may_fail(const struct sim *sim, const struct node *n);
 void faults_stop(struct sim *sim); // ends all: cuts heal, disks are fast, stopped and dead nodes run
 
 #endif

@@ -7,6 +7,7 @@ enum {
     SIM_NODES = 4, // voters: data nodes and a witness
     SIM_SLOTS = 3,
     SIM_CLIENTS = 3,
+    SIM_LINEAGE = 128,
     SIM_SECTORS = 512, // of the array, at most
 };
 

@@ -77,6 +77,23 @@ void node_deliver(struct sim *sim, struct sim_event *ev)
     }
 }
 
+void node_incarnation_set(struct node *n, uint64_t incarnation)
+{
+    n->incarnation = incarnation;
+    if (node_brick_was(n, incarnation))
+        return;
+    PMS_CHECK(n->n_lineage < SIM_LINEAGE);
+    n->lineage[n->n_lineage++] = incarnation;
+}
+
+bool node_brick_was(const struct node *n, uint64_t incarnation)
+{
+    for (unsigned i = 0; i < n->n_lineage; i++)
+        if (n->lineage[i] == incarnation)
+            return true;
+    return false;
+}
+
 bool node_is_primary(const struct node *n)
 {
     const struct pms_dp_conf *c = n->up && n->dp != NULL ? pms_dp_conf_get(n->dp) : NULL;
@@ -264,13 +281,19 @@ static void start_dp(struct sim *sim, struct node *n)
 
     disk_sync(&n->disk);
     raft_dp_init(sim, n, &init);
-    init.boot_id = world_random(&sim->world) | 1;
+    init.fresh_incarnation = world_random(&sim->world) | 1;
+    init.boot_id = (uint64_t)(n->index + 1) << 32 | (n->boots + 1);
     rc = pms_dp_create(&init, sim->cluster_uuid, load_area(&n->disk), node_clock(sim, n), &n->dp);
     if (rc != 0) {
         n->dp = NULL;
         sim_violation(sim, "%s does not start from its own brick: %s", n->name, pms_err_name(rc));
         return;
     }
+    pms_dp_status_get(n->dp, node_clock(sim, n), &n->status);
+    if (n->status.incarnation != n->incarnation)
+        story(sim, "%s is unclean", n->name);
+    node_incarnation_set(n, n->status.incarnation);
+    n->power_lost = false;
     n->status = (struct pms_dp_status){.epoch = UINT64_MAX};
     net_node_up(sim, n);
     tick = calloc(1, sizeof *tick);
@@ -314,6 +337,7 @@ void node_crash(struct sim *sim, struct node *n, bool power)
 {
     struct pms_list *l;
 
+    power = power && faults_power_may_fail(sim, n);
     if (n->up) {
         story(sim, "%s %s", n->name, power ? "loses power" : "is killed");
         n->up = false;
@@ -338,6 +362,8 @@ void node_crash(struct sim *sim, struct node *n, bool power)
         return;
     if (power) {
         disk_power_loss(sim, &n->disk);
+        n->power_lost = true;
+        n->boots++;
         n->clock_offset = world_below(&sim->world, SIM_S); // a rebooted host counts from zero
     } else {
         disk_abandon(sim, &n->disk);

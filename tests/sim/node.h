@@ -6,6 +6,7 @@
 #include "consensus/core/state.h"
 #include "datapath/core/dp.h"
 #include "tests/sim/disk.h"
+#include "tests/sim/limits.h"
 #include "tests/sim/world.h"
 
 struct sim;
@@ -33,8 +34,12 @@ struct node {
     int64_t clock_ppm;
 
     struct disk disk;
-    uint64_t incarnation; // of the brick that is there now
-    bool disk_failed;     // during this life of the process
+    uint64_t incarnation;          // of the brick that is there now
+    uint64_t lineage[SIM_LINEAGE]; // all incarnations of that brick, since it was formatted
+    unsigned n_lineage;
+    uint32_t boots;   // of the host, and I/O errors
+    bool power_lost;  // or an I/O error; the process does not know yet
+    bool disk_failed; // during this life of the process
     struct pms_dp *dp;
     struct pms_dp_status status; // as last told in the story
     struct pms_list attempts;    // client commands given to this process
@@ -73,6 +78,9 @@ int node_frame(struct sim *sim, struct node *n, struct node *from, uint64_t conn
 void node_disk_done(struct sim *sim, struct node *n, uint64_t tag, int status);
 void node_submit(struct sim *sim, struct node *n, struct pms_dp_op *op);
 int node_handover(struct sim *sim, struct node *n, int slot);
+// Notes what the brick that is there now has become.
+void node_incarnation_set(struct node *n, uint64_t incarnation);
+bool node_brick_was(const struct node *n, uint64_t incarnation);
 // The process is up, its dp is the primary of the configuration that it applied last.
 bool node_is_primary(const struct node *n);
 

@@ -37,6 +37,8 @@ static void conf_from(const struct pms_state *st, uint64_t array, struct pms_dp_
     out->primary = (uint8_t)info.primary;
     out->n_slots = (uint8_t)info.n_slots;
     out->in_sync = (uint8_t)info.in_sync;
+    out->write_cache = info.write_cache;
+    out->cache_used = info.cache_used;
     for (unsigned i = 0; i < info.n_slots; i++) {
         out->node[i] = info.slots[i].node_id;
         out->incarnation[i] = (out->in_sync >> i & 1) != 0 ? info.slots[i].incarnation : 0;
@@ -124,15 +126,17 @@ static void apply_later(struct sim *sim, struct node *n, uint64_t delay_ns);
 static void commit(struct sim *sim, const struct proposal *p)
 {
     struct raft *r = &sim->raft;
-    uint64_t epoch = r->conf.epoch;
+    struct pms_dp_conf old = r->conf;
     char *result = log_append(sim, p->command);
 
-    if (r->conf.epoch != epoch) {
+    if (r->conf.epoch != old.epoch) {
         r->changed++;
         story(sim, "raft: entry %zu: %s by %s: epoch %llu, primary slot %u, in sync %#x", r->n, p->kind,
               sim->nodes[p->from].name, (unsigned long long)r->conf.epoch, r->conf.primary, r->conf.in_sync);
-        audit_transition(sim);
+        audit_transition(sim, &old);
         faults_on_transition(sim, &sim->nodes[p->from]);
+    } else if (r->conf.write_cache != old.write_cache) {
+        story(sim, "raft: entry %zu: the write cache is %s", r->n, r->conf.write_cache ? "on" : "off");
     } else {
         story(sim, "raft: entry %zu: %s by %s refused: %s", r->n, p->kind, sim->nodes[p->from].name, result);
     }
@@ -254,6 +258,18 @@ void raft_propose_refresh(struct sim *sim, struct node *n)
 
     propose(sim, n, transition_command(sim, n, "refresh", c->epoch, c->primary, c->in_sync, c->incarnation),
             "refresh");
+}
+
+void raft_propose_cache(struct sim *sim, struct node *n, bool on)
+{
+    char id[17], client[17], *command = NULL;
+
+    PMS_CHECK(
+        asprintf(&command,
+                 "{\"op\":\"array_set\",\"client\":\"%s\",\"seq\":%llu,\"array\":\"%s\",\"write_cache\":%s}",
+                 pms_id_format(n->id, client), (unsigned long long)++n->command_seq,
+                 pms_id_format(sim->array_id, id), on ? "true" : "false") > 0);
+    propose(sim, n, command, on ? "cache on" : "cache off");
 }
 
 // ---- Applying at a node. ----
@@ -419,11 +435,12 @@ static void setup_array(struct sim *sim)
     for (unsigned s = 0; s < sim->n_slots; s++)
         at += (size_t)snprintf(slots + at, sizeof slots - at, "%s{\"node\":\"%s\",\"brick\":null}",
                                s != 0 ? "," : "", pms_id_format(node_of_slot(sim, (int)s)->id, id));
-    setup_command(sim,
-                  "\"op\":\"array_create\",\"id\":\"%s\",\"name\":\"" ARRAY_NAME "\",\"level\":\"raid1\","
-                  "\"size_bytes\":1048576,\"slots\":[%s],\"portal\":{\"addr\":\"10.0.0.100\",\"prefix\":24,"
-                  "\"port\":3260},\"iqn\":\"iqn.2026-11.io.pms:00000000:a0\",\"serial\":\"pms0\"}",
-                  array, slots);
+    setup_command(
+        sim,
+        "\"op\":\"array_create\",\"id\":\"%s\",\"name\":\"" ARRAY_NAME "\",\"level\":\"raid1\","
+        "\"size_bytes\":1048576,\"slots\":[%s],\"portal\":{\"addr\":\"10.0.0.100\",\"prefix\":24,"
+        "\"port\":3260},\"iqn\":\"iqn.2026-11.io.pms:00000000:a0\",\"serial\":\"pms0\",\"write_cache\":%s}",
+        array, slots, sim->plan.write_cache ? "true" : "false");
     for (unsigned s = 0; s < sim->n_slots; s++)
         setup_command(sim,
                       "\"op\":\"array_slot_zeroed\",\"array\":\"%s\",\"slot\":%u,\"incarnation\":\"%s\"}",
@@ -464,12 +481,16 @@ void raft_dp_init(const struct sim *sim, const struct node *n, struct pms_dp_ini
         .size_bytes = sim->size_bytes,
         .region_bytes = sim->region_bytes,
         .probe_reads = sim->plan.probe_reads,
+        .boot_id = 1,
+        .fresh_incarnation = 1, // formatting needs neither
+        .volatile_bytes = sim->plan.volatile_bytes,
         .timing = pms_dp_timing_default,
     };
     out->timing.clear_idle = sim->plan.clear_idle_ms;
     out->timing.eject_slow = sim->plan.eject_slow_ms;
     out->timing.readmit_max = sim->plan.readmit_max_ms;
     out->timing.aside_again = sim->plan.aside_again_ms;
+    out->timing.flush = sim->plan.flush_ms;
     for (int i = 7; i >= 0; i--)
         out->cluster = out->cluster << 8 | sim->cluster_uuid[i];
 }

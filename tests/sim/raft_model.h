@@ -36,6 +36,8 @@ void raft_node_down(struct sim *sim, struct node *n);
 // The dp's PROPOSE.
 void raft_propose(struct sim *sim, struct node *n, const struct pms_dp_action *a);
 // A refresh that nobody asked for, as of the configuration that n applied last.
+// As an operator would set it.
+void raft_propose_cache(struct sim *sim, struct node *n, bool on);
 void raft_propose_refresh(struct sim *sim, struct node *n);
 bool raft_has_quorum(const struct sim *sim, int node); // node reaches a majority, itself included
 // All running nodes have applied the whole log: their states must be equal, byte for byte.

@@ -53,6 +53,19 @@ static void draw_topology(struct sim *sim)
     }
 }
 
+// From a source of its own, so that the other seeds' stories stay what they were.
+static void draw_cache(struct sim *sim)
+{
+    struct world own;
+    struct plan *p = &sim->plan;
+
+    world_init(&own, sim->seed ^ 0x77726974655f6361ull);
+    p->write_cache = world_chance(&own, 1, 4);
+    p->flush_ms = (unsigned)world_skewed(&own, 20, 1500);
+    p->volatile_bytes = world_chance(&own, 1, 2) ? 1u << 30 : 512 * (1 + (uint32_t)world_below(&own, 64));
+    p->fua_percent = world_chance(&own, 1, 2) ? 0 : (unsigned)world_below(&own, 50);
+}
+
 static void draw_plan(struct sim *sim)
 {
     struct world *w = &sim->world;
@@ -99,6 +112,7 @@ static void draw_plan(struct sim *sim)
     p->clocks_stop = world_chance(w, 1, 4);
     p->probe_reads = p->clocks_stop || world_chance(w, 1, 6);
     p->duration_ms = (unsigned)world_range(w, 3000, 15000);
+    draw_cache(sim);
     sim->region_bytes = 8192;
     sim->size_bytes = (uint64_t)regions * sim->region_bytes;
     sim->sectors = (uint32_t)(sim->size_bytes / PMS_SECTOR_BYTES);
@@ -117,7 +131,8 @@ void sim_format_brick(struct sim *sim, struct node *n, uint64_t incarnation, boo
     for (uint32_t at = 0; at < PMS_BRICK_DATA_OFFSET; at += DISK_PAGE)
         if (memcmp(area + at, zeros, DISK_PAGE) != 0)
             disk_fill(&n->disk, at, area + at, DISK_PAGE);
-    n->incarnation = incarnation;
+    n->n_lineage = 0;
+    node_incarnation_set(n, incarnation);
     free(area);
 }
 
@@ -230,6 +245,21 @@ static const char *missing_redundancy(struct sim *sim)
     return NULL;
 }
 
+// The primary flushes by itself, and the marks that tell what a power loss would mean go.
+static const char *missing_stability(struct sim *sim)
+{
+    struct pms_dp_status s;
+
+    for (unsigned i = 0; i < sim->n_nodes; i++) {
+        if (sim->nodes[i].dp == NULL)
+            continue;
+        pms_dp_status_get(sim->nodes[i].dp, node_clock(sim, &sim->nodes[i]), &s);
+        if (s.volatile_data)
+            return "a brick still holds what is not stable";
+    }
+    return NULL;
+}
+
 static const char *missing_health(struct sim *sim)
 {
     const char *why = missing_redundancy(sim);
@@ -279,6 +309,8 @@ static void heal(struct sim *sim)
         return;
     // A request that a disk sat on may have cost a slot its place once more.
     run_until(sim, sim->world.now + 300 * SIM_MS);
+    if (!run_until_true(sim, missing_stability, HEAL_MS_MAX, "all is quiet"))
+        return;
     if (!run_until_true(sim, missing_redundancy, HEAL_MS_MAX, "all is quiet"))
         return;
     audit_equal(sim);
@@ -320,6 +352,7 @@ static void destroy(struct sim *sim)
     net_deinit(sim);
     raft_deinit(sim);
     client_deinit(sim);
+    audit_deinit(sim);
 }
 
 bool sim_run(struct sim *sim, uint64_t seed, bool verbose)
@@ -337,12 +370,13 @@ bool sim_run(struct sim *sim, uint64_t seed, bool verbose)
     story(sim,
           "seed %llu: %s; %llu writes, %llu reads, %llu flushes, %llu resent; %u faults, %u transitions of "
           "%u proposed; "
-          "%llu frames, %llu events, digest %016llx",
+          "%u unclean takeovers; %llu frames, %llu events, digest %016llx",
           (unsigned long long)seed, sim->failed ? sim->verdict : "all is well",
           (unsigned long long)sim->clients.writes, (unsigned long long)sim->clients.reads,
           (unsigned long long)sim->clients.flushes, (unsigned long long)sim->clients.retries,
-          sim->faults.count, sim->raft.changed, sim->raft.proposals, (unsigned long long)sim->net.frames,
-          (unsigned long long)sim->world.steps, (unsigned long long)sim->world.digest);
+          sim->faults.count, sim->raft.changed, sim->raft.proposals, sim->audit.n_resets,
+          (unsigned long long)sim->net.frames, (unsigned long long)sim->world.steps,
+          (unsigned long long)sim->world.digest);
     destroy(sim);
     return !sim->failed;
 }

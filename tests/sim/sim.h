@@ -29,6 +29,8 @@ struct plan {
     unsigned clear_idle_ms, eject_slow_ms, aside_again_ms, readmit_max_ms;
     unsigned wrong_doubts; // percent of the verdicts about links that are drawn
     bool classic;          // nodes are killed, cut and stopped; disks and links are no worse than slow
+    bool write_cache;
+    unsigned flush_ms, volatile_bytes, fua_percent;
     bool probe_reads;
     bool clocks_stop;     // while a node is stopped, as in a paused virtual machine
     unsigned duration_ms; // of the time with faults

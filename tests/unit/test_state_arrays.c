@@ -113,7 +113,6 @@ static void test_array_create_when_a_field_is_wrong_then_refused(void **state)
     create_refused(f, PMS_EUSAGE, "iqn", WITH(iqn, "'iqn.2026-11.io.PMS:v'"));
     create_refused(f, PMS_EUSAGE, "serial", WITH(serial, "''"));
     create_refused(f, PMS_EUSAGE, "serial", WITH(serial, "'S-1'"));
-    create_refused(f, PMS_EREFUSED, "write cache", WITH(more, ", 'write_cache': true"));
     create_refused(f, PMS_EUSAGE, "write_cache", WITH(more, ", 'write_cache': 0"));
     create_refused(f, PMS_EUSAGE, "portal", WITH(portal, "'10.0.1.1/24'"));
     create_refused(f, PMS_EUSAGE, "addr", WITH(portal, "{'addr': '10.0.1', 'prefix': 24, 'port': 3260}"));

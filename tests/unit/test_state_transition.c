@@ -221,7 +221,7 @@ static void test_transition_when_garbled_then_refused(void **state)
     assert_int_equal(f_info(f, "v").epoch, 1);
 }
 
-// No command makes such arrays yet: they come out of a snapshot.
+// No command makes a RAID5 array yet: it comes out of a snapshot.
 static void level_and_cache_set(struct fixture *f, const char *name, const char *level, bool write_cache)
 {
     json_t *copy = json_deep_copy(pms_state_tree(f->st));
@@ -230,6 +230,7 @@ static void level_and_cache_set(struct fixture *f, const char *name, const char 
 
     json_object_set_new(array, "level", json_string(level));
     json_object_set_new(array, "write_cache", json_boolean(write_cache));
+    json_object_set_new(array, "cache_used", json_boolean(write_cache));
     text = pms_json_dump_compact(copy);
     pms_state_destroy(f->st);
     f->st = NULL;
@@ -280,7 +281,11 @@ static void test_takeover_when_unclean_then_all_slots_or_none(void **state)
     struct fixture *f = *state;
 
     f_array(f, "v", 1, 3);
-    level_and_cache_set(f, "v", "raid1", true);
+    f_ok(f, "{'op': 'array_set', 'array': 'v', 'write_cache': true}");
+    f_ok(f, "{'op': 'array_set', 'array': 'v', 'write_cache': false}"); // what was volatile may be so still
+    assert_false(f_info(f, "v").write_cache);
+    assert_true(f_info(f, "v").cache_used);
+    assert_int_equal(f_info(f, "v").epoch, 1);
     f_transition(f, "v", "takeover", 1, 1, "1x");
     assert_non_null(strstr(pms_json_str(f->result, "text", ""), "each of them unclean"));
     f_transition(f, "v", "takeover", 1, 1, "01x2x");
