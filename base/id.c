@@ -4,6 +4,7 @@
 #include "base/check.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -107,4 +108,25 @@ void pms_random_bytes(void *data, size_t len)
         p += n;
         len -= (size_t)n;
     }
+}
+
+uint64_t pms_id_host_boot(void)
+{
+    char text[64] = "", hex[33];
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    uint64_t half[2] = {0};
+    size_t n = 0;
+
+    if (f != NULL) {
+        if (fgets(text, sizeof(text), f) == NULL)
+            text[0] = '\0';
+        fclose(f);
+    }
+    for (const char *p = text; *p != '\0' && *p != '\n' && n < 32; p++)
+        if (*p != '-')
+            hex[n++] = *p;
+    hex[n] = '\0';
+    if (pms_hex_parse(hex, half, sizeof(half)) != 0 || (half[0] ^ half[1]) == 0)
+        return pms_id_random();
+    return half[0] ^ half[1];
 }

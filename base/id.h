@@ -27,6 +27,10 @@ int pms_id_parse(const char *text, uint64_t *id);
 // Never zero.
 uint64_t pms_id_random(void);
 
+// This boot of the host, never zero: the same in all its processes until it boots again. If the kernel does not tell, a
+// random one: then nothing is taken to have survived.
+uint64_t pms_id_host_boot(void);
+
 // len bytes to and from 2*len lower-case hex digits (format adds NUL: out holds 2*len+1).
 char *pms_hex_format(const void *data, size_t len, char *out);
 int pms_hex_parse(const char *text, void *data, size_t len);

@@ -15,10 +15,10 @@
 
 // Data.
 #define PMS_SECTOR_BYTES      512u
-#define PMS_BLOCK_BYTES       4096u      // unit of direct I/O and of meta pages
-#define PMS_REGION_BYTES      (1u << 20) // unit of dirty tracking
-#define PMS_BRICK_DATA_OFFSET (4u << 20) // where array data starts in a brick
-#define PMS_IO_BYTES_MAX      (4u << 20) // one SCSI command's payload
+#define PMS_BLOCK_BYTES       4096u       // unit of direct I/O and of meta pages
+#define PMS_REGION_BYTES      (1u << 20)  // unit of dirty tracking
+#define PMS_BRICK_DATA_OFFSET (4u << 20)  // where array data starts in a brick
+#define PMS_IO_BYTES_MAX      (4u << 20)  // one SCSI command's payload
 #define PMS_VOLATILE_BYTES    (64u << 20) // with the write cache on: acknowledged, not yet stable, at most
 #define PMS_VOLATILE_MS       1000        // and for so long at most
 

@@ -85,6 +85,8 @@ static void show(const json_t *a)
            pms_json_str(a, "name", "?"), pms_json_str(a, "level", "?"), pms_ctl_size_text(size, text),
            pms_json_str(a, "state", "?"), resync, pms_json_str(a, "primary", "none"), names,
            (unsigned long long)epoch);
+    printf("cache     %s\n",
+           pms_json_bool(a, "write_cache", false) ? "on: writes are safe once flushed" : "off");
     printf("portal    %s/%llu\niqn       %s\nurl       %s\nsessions  %llu connected\n",
            pms_json_str(portal, "addr", "?"), (unsigned long long)prefix, pms_json_str(a, "iqn", "?"),
            pms_json_str(a, "url", "?"), (unsigned long long)sessions);
@@ -236,6 +238,19 @@ static json_t *names_parse(const char *text)
     }
 }
 
+// Into the body, if it was given. False: said what is wrong.
+static bool cache_parse(const char *text, json_t *body)
+{
+    if (text == NULL)
+        return true;
+    if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0) {
+        pms_ctl_usage("--write-cache is on or off");
+        return false;
+    }
+    pms_json_set_bool(body, "write_cache", strcmp(text, "on") == 0);
+    return true;
+}
+
 // The request's body, or NULL: said what is wrong.
 static json_t *create_body(struct pms_ctl *ctl, const struct pms_ctl_command *c,
                            const struct pms_ctl_values *v)
@@ -278,6 +293,8 @@ static json_t *create_body(struct pms_ctl *ctl, const struct pms_ctl_command *c,
         }
         pms_json_set_u64(body, "copies", n);
     }
+    if (!cache_parse(pms_ctl_value(c, v, "write-cache"), body))
+        goto fail;
     for (int i = 0; i < bricks->n; i++) {
         const char *eq = strchr(bricks->value[i], '=');
         char node[64];
@@ -451,6 +468,34 @@ static int run_recover(struct pms_ctl *ctl, const struct pms_ctl_command *c, con
     return rv;
 }
 
+static int run_set(struct pms_ctl *ctl, const struct pms_ctl_command *c, const struct pms_ctl_values *v)
+{
+    json_t *body = json_object(), *answer = NULL;
+    char path[128];
+    int rv = PMS_EXIT_USAGE;
+
+    if (!pms_ctl_array_path(ctl->args[0], "/set", path, sizeof(path)) ||
+        !cache_parse(pms_ctl_value(c, v, "write-cache"), body))
+        goto out;
+    rv = pms_ctl_call(ctl, "POST", path, body, &answer);
+    if (rv != PMS_EXIT_DONE)
+        goto out;
+    if (ctl->json)
+        pms_ctl_print_json(answer);
+    else if (pms_json_bool(answer, "write_cache", false))
+        printf("write cache of array %s is on: an initiator must see that (rescan, or log in again) before "
+               "it relies "
+               "on its flushes\n",
+               ctl->args[0]);
+    else
+        printf("write cache of array %s is off: what is acknowledged from now on is on stable storage\n",
+               ctl->args[0]);
+    json_decref(answer);
+out:
+    json_decref(body);
+    return rv;
+}
+
 const struct pms_ctl_command pms_ctl_arrays[] = {
     {"array",
      "create",
@@ -463,7 +508,8 @@ const struct pms_ctl_command pms_ctl_arrays[] = {
       {"level", "raid1", false, false, "raid1 (default)"},
       {"nodes", "A,B", false, false, "nodes that get a copy; the first one serves"},
       {"copies", "N", false, false, "how many copies (default 2), where there is most room"},
-      {"brick", "NODE=PATH", false, true, "a file or block device for that node's copy"}},
+      {"brick", "NODE=PATH", false, true, "a file or block device for that node's copy"},
+      {"write-cache", "on|off", false, false, "on: writes are safe once flushed, and faster (default off)"}},
      run_create},
     {"array", "list", "", 0, 0, "lists the arrays", {{0}}, run_list},
     {"array", "show", "NAME", 1, 1, "shows one array", {{0}}, run_show},
@@ -483,6 +529,15 @@ const struct pms_ctl_command pms_ctl_arrays[] = {
      "lets another node serve the array",
      {{"to", "NODE", false, false, "which (default: the least busy one in sync)"}},
      run_handover},
+    {"array",
+     "set",
+     "NAME",
+     1,
+     1,
+     "changes an array while it serves",
+     {{"write-cache", "on|off", true, false,
+       "on: writes are safe once flushed (look for the new state on the initiators)"}},
+     run_set},
     {"array",
      "replace",
      "NAME",

@@ -182,6 +182,7 @@ static const struct pms_route routes[] = {
     {"POST", "/v1/arrays/*/recover", pms_array_recover_route, true},
     {"GET", "/v1/settings", get_settings, true},
     {"POST", "/v1/settings", pms_settings_set_route, true},
+    {"POST", "/v1/arrays/*/set", pms_set_route, true},
     {"GET", "/v1/sessions", get_sessions, true},
     {"GET", "/v1/metrics", get_metrics, false},
 };

@@ -44,6 +44,7 @@ struct create_task {
     char name[PMS_NAME_MAX + 1];
     char level[16];
     uint64_t size_bytes, array_id, copies;
+    bool write_cache;
     struct pms_portal_conf portal;
     json_t *nodes, *bricks; // as requested; NULL: our choice
     json_t *cmd;            // array_create, once placed
@@ -188,6 +189,7 @@ static json_t *command_make(struct create_task *c, json_t *slots)
              c->name);
     pms_json_set_id(cmd, "id", c->array_id);
     pms_json_set_str(cmd, "name", c->name);
+    pms_json_set_bool(cmd, "write_cache", c->write_cache);
     pms_json_set_str(cmd, "level", c->level);
     pms_json_set_u64(cmd, "size_bytes", c->size_bytes);
     json_object_set_new(cmd, "slots", slots);
@@ -437,6 +439,12 @@ static int wish_parse(struct pms_req *req, struct create_task *c)
         pms_req_refuse(req, PMS_EUSAGE, "the number of copies is a whole number");
         return PMS_EUSAGE;
     }
+    if (json_object_get(body, "write_cache") != NULL &&
+        !json_is_boolean(json_object_get(body, "write_cache"))) {
+        pms_req_refuse(req, PMS_EUSAGE, "\"write_cache\" is true or false");
+        return PMS_EUSAGE;
+    }
+    c->write_cache = pms_json_bool(body, "write_cache", false);
     strcpy(c->name, name);
     strcpy(c->level, level);
     return 0;

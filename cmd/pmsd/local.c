@@ -80,6 +80,8 @@ static void conf_make(const struct pms_array_info *info, struct pms_dp_conf *con
     conf->primary = (uint8_t)info->primary;
     conf->n_slots = (uint8_t)info->n_slots;
     conf->in_sync = (uint8_t)info->in_sync;
+    conf->write_cache = info->write_cache;
+    conf->cache_used = info->cache_used;
     for (unsigned i = 0; i < info->n_slots; i++) {
         conf->node[i] = info->slots[i].node_id;
         if (info->slots[i].in_sync)
@@ -99,9 +101,25 @@ void pms_local_conf_send(struct pms_local *a)
     pms_loop_conf(a->app->data, a->info.id, &conf, a->app->caught_up);
 }
 
+// Tells what the brick may have lost: another boot of this host, or an I/O error since it was made.
+static uint64_t boot_id(const char *fault_path)
+{
+    uint64_t boot = pms_id_host_boot(), salt;
+    void *data = NULL;
+    size_t len = 0;
+
+    if (pms_file_read(fault_path, sizeof(salt), &data, &len) == 0 && len == sizeof(salt)) {
+        memcpy(&salt, data, sizeof(salt));
+        boot = (boot ^ salt) != 0 ? boot ^ salt : salt;
+    }
+    free(data);
+    return boot;
+}
+
 static void brick_describe(const struct pms_local *a, struct pms_loop_brick *b)
 {
     struct pms_state *st = a->app->state;
+    char id[PMS_ID_TEXT_SIZE];
 
     memset(b, 0, sizeof(*b));
     snprintf(b->path, sizeof(b->path), "%s", a->path);
@@ -110,6 +128,9 @@ static void brick_describe(const struct pms_local *a, struct pms_loop_brick *b)
     b->init.size_bytes = a->info.size_bytes;
     b->init.region_bytes = a->info.region_bytes;
     b->init.brick_version = pms_brick_version_at(pms_state_feature_level(st));
+    snprintf(b->fault_path, sizeof(b->fault_path), "%s/faults/%s", a->app->opt.state_dir,
+             pms_id_format(a->info.id, id));
+    b->init.boot_id = boot_id(b->fault_path);
     b->init.probe_reads = a->app->probe_reads;
     b->init.timing = pms_dp_timing_default;
     b->init.timing.heartbeat = (uint32_t)pms_state_setting(st, PMS_SET_HEARTBEAT_MS);

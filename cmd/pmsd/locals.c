@@ -53,8 +53,9 @@ static bool slot_same(const struct pms_slot_info *x, const struct pms_slot_info 
 // As far as it concerns brick, data loop and target; the rest never changes while an array lives.
 static bool info_same(const struct pms_array_info *x, const struct pms_array_info *y)
 {
-    bool same =
-        x->epoch == y->epoch && x->phase == y->phase && x->primary == y->primary && x->n_slots == y->n_slots;
+    bool same = x->epoch == y->epoch && x->phase == y->phase && x->primary == y->primary &&
+                x->n_slots == y->n_slots && x->write_cache == y->write_cache &&
+                x->cache_used == y->cache_used;
 
     for (unsigned i = 0; same && i < x->n_slots; i++)
         same = slot_same(&x->slots[i], &y->slots[i]);

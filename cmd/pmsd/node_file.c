@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,7 +247,7 @@ static int mkdir_parents(const char *dir)
 // True if something lies there that no pmsd put there.
 static bool dir_is_foreign(const char *dir)
 {
-    static const char *const ours[] = {".", "..", "lock", "node.json", "log", "lost+found"};
+    static const char *const ours[] = {".", "..", "lock", "node.json", "log", "faults", "lost+found"};
     DIR *d = opendir(dir);
     struct dirent *e;
     bool foreign = false;
@@ -348,6 +349,7 @@ static int node_load(const char *dir, struct pms_node_file *node, char *why, siz
 
 int pms_node_dir_open(const char *dir, struct pms_node_file *node, int *lock_fd, char *why, size_t why_len)
 {
+    char faults[PATH_MAX];
     struct statvfs fs;
     int rv = mkdir_parents(dir);
 
@@ -363,6 +365,8 @@ int pms_node_dir_open(const char *dir, struct pms_node_file *node, int *lock_fd,
     rv = dir_lock(dir, lock_fd, why, why_len);
     if (rv != 0)
         return rv;
+    if (snprintf(faults, sizeof(faults), "%s/faults", dir) < (int)sizeof(faults))
+        mkdir(faults, 0700); // whoever writes there says what is wrong
     if (statvfs(dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < PMS_RAFT_FREE_MIN) {
         snprintf(why, why_len, "the file system of %s is full: at least %u MiB must be free", dir,
                  PMS_RAFT_FREE_MIN >> 20);

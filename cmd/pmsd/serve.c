@@ -210,6 +210,7 @@ void pms_local_serve(struct pms_local *a)
         target_open(a);
     if (a->at == NULL)
         return;
+    pms_at_write_cache_set(a->at, a->info.write_cache);
     if (a->at_wanted && !pms_local_is_primary(a))
         target_down(a, "another node is primary");
     else if (a->at_wanted && a->tenure != a->info.primary_since)

@@ -178,6 +178,9 @@ static void start(struct pms_dp *dp, struct cop *c)
         break;
     case COP_READ:
         c->probe = dp_primary_probe(dp);
+        c->flushes = c->op->fua && volatile_bytes(dp) > 0;
+        if (c->flushes)
+            send_flush(dp, c, dp->conf.in_sync | dp->admitting | BIT(dp->self));
         dp_disk(dp, PMS_DP_DISK_READ, dp_dreq_new(dp, DREQ_COP, c), PMS_BRICK_DATA_OFFSET + c->offset,
                 c->length, pms_iobuf_ref(c->op->buf), 0);
         break;
@@ -194,8 +197,10 @@ static bool done(const struct pms_dp *dp, const struct cop *c)
 {
     if (c->state != COP_ACTIVE || c->kind == COP_COPY)
         return false;
-    if (c->kind == COP_READ)
-        return c->read_done && dp_primary_probed(dp, c->probe);
+    if (c->kind == COP_READ && !(c->read_done && dp_primary_probed(dp, c->probe)))
+        return false;
+    if (c->kind == COP_READ && !c->flushes)
+        return true;
     uint8_t must = dp_primary_must(dp) | (c->sent & dp_repair_active(dp));
 
     if (PMS_MUTANT(ACK_EARLY) || (c->kind == COP_FLUSH && PMS_MUTANT(FLUSH_LOCAL)))
@@ -282,7 +287,8 @@ void dp_coord_ack(struct pms_dp *dp, uint8_t slot, uint64_t seq)
     pms_list_for_each (p, &dp->cops) {
         struct cop *c = pms_list_entry(p, struct cop, link);
 
-        if ((c->kind != COP_WRITE && c->kind != COP_FLUSH) || c->state != COP_ACTIVE || c->seq != seq)
+        if ((c->kind == COP_READ && !c->flushes) || c->kind == COP_COPY || c->state != COP_ACTIVE ||
+            c->seq != seq)
             continue;
         c->acked |= BIT(slot);
         if (done(dp, c))
@@ -317,7 +323,7 @@ void dp_coord_resend(struct pms_dp *dp, uint8_t slots)
 
         if (c->kind == COP_WRITE && c->state == COP_ACTIVE)
             send_write(dp, c, want & slots & (uint8_t)~c->acked);
-        else if (c->kind == COP_FLUSH && c->state == COP_ACTIVE)
+        else if ((c->kind == COP_FLUSH || c->flushes) && c->state == COP_ACTIVE)
             send_flush(dp, c, want & slots & (uint8_t)~c->acked);
     }
 }
@@ -341,7 +347,7 @@ uint64_t dp_coord_oldest(const struct pms_dp *dp, uint8_t slot)
     pms_list_for_each (p, &dp->cops) {
         const struct cop *c = pms_list_entry(p, struct cop, link);
 
-        if ((c->kind == COP_WRITE || c->kind == COP_FLUSH) && c->state == COP_ACTIVE &&
+        if ((c->kind == COP_WRITE || c->kind == COP_FLUSH || c->flushes) && c->state == COP_ACTIVE &&
             !(c->acked & BIT(slot)) && (oldest == 0 || c->started < oldest))
             oldest = c->started;
     }

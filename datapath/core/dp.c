@@ -585,22 +585,6 @@ static void on_answer(struct pms_dp *dp, uint8_t slot, const struct pms_frame *f
         dp_coord_ack(dp, slot, f->seq);
 }
 
-static bool is_answer(uint8_t type)
-{
-    switch (type) {
-    case PMS_FRAME_HB_ACK:
-    case PMS_FRAME_WRITE_ACK:
-    case PMS_FRAME_ASK_ACK:
-    case PMS_FRAME_PROMISE_ACK:
-    case PMS_FRAME_MAP_ACK:
-    case PMS_FRAME_SUMS_ACK:
-    case PMS_FRAME_FLUSH_ACK:
-        return true;
-    default:
-        return false;
-    }
-}
-
 int pms_dp_frame(struct pms_dp *dp, uint64_t now, uint64_t node, uint64_t conn, const struct pms_frame *f,
                  struct pms_iobuf *buf)
 {
@@ -616,7 +600,7 @@ int pms_dp_frame(struct pms_dp *dp, uint64_t now, uint64_t node, uint64_t conn, 
                    : PMS_EIDENTITY; /* nothing is known yet: as if it were lost with its link */
     if (f->from_slot != slot || f->to_slot != dp->self)
         return PMS_EIDENTITY;
-    if (is_answer(f->type) != (conn == 0) ||
+    if (pms_frame_is_answer(f->type) != (conn == 0) ||
         (f->payload_len > 0 && (buf == NULL || buf->len < f->payload_len)))
         return PMS_EPROTO;
     if (conn == 0)

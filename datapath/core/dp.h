@@ -84,9 +84,10 @@ struct pms_dp_op {
     uint64_t offset;       /* bytes, multiple of 512 */
     uint32_t length;       /* bytes, multiple of 512, at most PMS_IO_BYTES_MAX; 0 for FLUSH */
     struct pms_iobuf *buf; /* length bytes; the dp takes its own references while it needs them */
-    bool fua;              /* WRITE: stable before it is answered, also with the write cache on */
-    void *user;            /* the driver's */
-    void *priv;            /* the dp's */
+    bool
+        fua; /* WRITE: stable before it is answered, also with the write cache on; READ: what it returns is */
+    void *user; /* the driver's */
+    void *priv; /* the dp's */
 };
 
 enum pms_dp_action_type {

@@ -93,6 +93,7 @@ struct cop {
     uint8_t acked;    /* COP_WRITE, COP_FLUSH: slots that are done with it */
     uint8_t sent;     /* the same: slots in resync that it went to as well, and that it waits for */
     bool is_volatile; /* COP_WRITE: in-sync slots may answer before it is stable */
+    bool flushes;     /* COP_READ with FUA: it flushes as well */
     bool covers_all;  /* COP_FLUSH: began with all slots in sync and settled */
     uint64_t covers;  /* COP_FLUSH: volatile_total when it began */
     bool read_done;

@@ -117,3 +117,19 @@ const char *pms_frame_name(uint8_t type)
     };
     return type < PMS_FRAME_TYPE_END && names[type] != NULL ? names[type] : "?";
 }
+
+bool pms_frame_is_answer(uint8_t type)
+{
+    switch (type) {
+    case PMS_FRAME_HB_ACK:
+    case PMS_FRAME_WRITE_ACK:
+    case PMS_FRAME_ASK_ACK:
+    case PMS_FRAME_PROMISE_ACK:
+    case PMS_FRAME_MAP_ACK:
+    case PMS_FRAME_SUMS_ACK:
+    case PMS_FRAME_FLUSH_ACK:
+        return true;
+    default:
+        return false;
+    }
+}

@@ -3,6 +3,7 @@
 #ifndef PMS_DATAPATH_CORE_FRAME_H
 #define PMS_DATAPATH_CORE_FRAME_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PMS_FRAME_MAGIC        0x46534d50u /* "PMSF" */
@@ -73,6 +74,8 @@ void pms_frame_encode(const struct pms_frame *f, unsigned version, uint8_t *out)
 int pms_frame_decode(const uint8_t *in, unsigned version, struct pms_frame *f);
 /* XXH3-64 of a payload; 0 length gives the fixed value of the empty string. */
 uint64_t pms_frame_sum(const void *payload, uint32_t len);
+/* An _ACK: it travels on the link that its request came on. */
+bool pms_frame_is_answer(uint8_t type);
 /* "WRITE", "HB_ACK" ... for stories and logs. */
 const char *pms_frame_name(uint8_t type);
 

@@ -85,12 +85,28 @@ void pms_array_run(struct pms_array *a)
 
 /* ---- events ---- */
 
+/* A failed flush is told once and forgotten by the kernel: the next life of this process must know (R6). It blocks
+ * the loop for a moment, once in a brick's life. */
+static void fault_note(const struct pms_array *a)
+{
+    uint64_t salt = pms_id_random();
+    int rc;
+
+    if (a->fault_path[0] == '\0')
+        return;
+    rc = pms_file_write_atomic(a->fault_path, &salt, sizeof salt, 0600);
+    if (rc != 0)
+        pms_log(PMS_LOG_ERROR, "brick of array %s: %s cannot be written: %s", pms_log_hexid(a->id),
+                a->fault_path, pms_err_text(rc));
+}
+
 static void on_disk_done(void *user, uint64_t tag, int status)
 {
     struct pms_array *a = user;
 
     if (status < 0 && !a->brick_error_told) {
         a->brick_error_told = true;
+        fault_note(a);
         pms_log(PMS_LOG_ERROR, "brick of array %s: %s", pms_log_hexid(a->id), pms_err_text(status));
         pms_array_emit(a, PMS_LOOP_EV_BRICK_ERROR, status);
     }
@@ -231,6 +247,7 @@ struct pms_array *pms_array_create(struct pms_loop *loop, struct pms_loop_brick 
     a->loop = loop;
     a->id = brick->init.array;
     a->size_bytes = brick->init.size_bytes;
+    memcpy(a->fault_path, brick->fault_path, sizeof a->fault_path);
     a->fd = -1;
     pms_list_init(&a->old_rings);
     pthread_mutex_lock(&loop->snap_lock);
@@ -245,6 +262,7 @@ struct pms_array *pms_array_create(struct pms_loop *loop, struct pms_loop_brick 
 void pms_array_opened(struct pms_array *a, struct pms_job *job)
 {
     struct pms_loop_event ev = {.type = PMS_LOOP_EV_ARRAY_OPEN, .array = a->id};
+    struct pms_dp_status status;
 
     PMS_CHECK(a->job == job && (a->state == PMS_ARRAY_OPENING || a->state == PMS_ARRAY_CLOSING));
     a->job = NULL;
@@ -260,7 +278,8 @@ void pms_array_opened(struct pms_array *a, struct pms_job *job)
     if (a->state == PMS_ARRAY_CLOSING)
         return;
     a->state = PMS_ARRAY_OPEN;
-    ev.incarnation = job->incarnation;
+    pms_dp_status_get(a->dp, pms_clock_boot_ns(), &status);
+    ev.incarnation = status.incarnation; /* of an unclean brick another one than the superblock's */
     pms_loop_emit(a->loop, &ev);
     pms_array_run(a);
     if (a->conf_known) {

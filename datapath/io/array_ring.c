@@ -166,6 +166,7 @@ static void submit(struct pms_aring *r, const struct pms_ring_cmd *cmd)
     o->op.user = o;
     o->op.offset = cmd->offset;
     o->op.length = cmd->length;
+    o->op.fua = (cmd->flags & PMS_RING_FUA) != 0;
     o->op.type = cmd->op == PMS_RING_READ    ? PMS_DP_READ
                  : cmd->op == PMS_RING_WRITE ? PMS_DP_WRITE
                                              : PMS_DP_FLUSH;

@@ -50,9 +50,13 @@ void pms_loop_stop(struct pms_loop *loop);
 /* ---- arrays ---- */
 
 /* Where an array's brick on this node is, and what it must be. init.cluster and init.self_node are filled in
- * by the loop, and init.boot_id if it is 0; a zero init.timing is replaced by pms_dp_timing_default. */
+ * by the loop; init.boot_id and init.fresh_incarnation are drawn if they are 0; a zero init.timing is replaced by
+ * pms_dp_timing_default, and a zero init.volatile_bytes by PMS_VOLATILE_BYTES. */
 struct pms_loop_brick {
     char path[PMS_LOOP_PATH_MAX + 1]; /* file or block device */
+    /* Written (8 random bytes) at the first I/O error of the brick, before anybody learns of it; "": nowhere. Whoever
+     * opens the brick again mixes them into init.boot_id: what was written and not flushed may be gone. */
+    char fault_path[PMS_LOOP_PATH_MAX + 1];
     struct pms_dp_init init;
 };
 

@@ -51,6 +51,10 @@ static struct pms_msg *msg_brick(struct pms_loop *loop, enum pms_msg_type type,
     init->self_node = loop->config.self_node;
     if (init->boot_id == 0)
         init->boot_id = pms_id_random();
+    if (init->fresh_incarnation == 0)
+        init->fresh_incarnation = pms_id_random();
+    if (init->volatile_bytes == 0)
+        init->volatile_bytes = PMS_VOLATILE_BYTES;
     if (memcmp(&init->timing, &no_timing, sizeof no_timing) == 0)
         init->timing = pms_dp_timing_default;
     return m;

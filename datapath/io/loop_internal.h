@@ -95,6 +95,7 @@ struct pms_array {
     int fd;
     bool direct;
     struct pms_disk disk;
+    char fault_path[PMS_LOOP_PATH_MAX + 1];
     bool brick_error_told;
     bool primary;          /* as the dp said last: only then commands are taken from the ring */
     bool conf_known, live; /* the last conf, also before the dp exists */

@@ -112,27 +112,12 @@ static void accepted_down(struct peer *peer)
     peer->lost_more = false;
 }
 
-static bool is_answer(uint8_t type)
-{
-    switch (type) {
-    case PMS_FRAME_HB_ACK:
-    case PMS_FRAME_WRITE_ACK:
-    case PMS_FRAME_ASK_ACK:
-    case PMS_FRAME_PROMISE_ACK:
-    case PMS_FRAME_MAP_ACK:
-    case PMS_FRAME_SUMS_ACK:
-        return true;
-    default:
-        return false;
-    }
-}
-
 static void on_own_frame(struct pms_link *link, void *user, const struct pms_frame *f, struct pms_iobuf *buf)
 {
     struct peer *peer = user;
     int rc = PMS_EPROTO;
 
-    if (is_answer(f->type))
+    if (pms_frame_is_answer(f->type))
         rc = peer->peers->ops->on_frame(peer->peers->user, peer->node, 0, f, buf);
     if (rc != 0 && peer->own == link) {
         log_drop(peer, "own", rc);
@@ -146,7 +131,7 @@ static void on_accepted_frame(struct pms_link *link, void *user, const struct pm
     struct peer *peer = user;
     int rc = PMS_EPROTO;
 
-    if (!is_answer(f->type))
+    if (!pms_frame_is_answer(f->type))
         rc = peer->peers->ops->on_frame(peer->peers->user, peer->node, peer->conn, f, buf);
     if (rc != 0 && peer->accepted == link) {
         log_drop(peer, "accepted", rc);

@@ -236,6 +236,7 @@ int pms_at_open(uv_loop_t *loop, struct pms_guard *guard, const struct pms_tgtd_
     at->paths = paths;
     at->portal_conf = conf->portal;
     at->array_id = conf->array_id;
+    at->write_cache = conf->write_cache;
     memcpy(at->name, conf->name, strlen(conf->name));
     memcpy(at->iqn, conf->iqn, strlen(conf->iqn));
     at->cbs = *cbs;
@@ -432,4 +433,12 @@ void pms_at_login_done(struct pms_at *at, uint64_t login_id, int err, uint16_t t
 void pms_at_session_expire(struct pms_at *at, uint16_t tsih)
 {
     pms_session_expire(at->server, tsih);
+}
+
+void pms_at_write_cache_set(struct pms_at *at, bool on)
+{
+    if (at->write_cache == on)
+        return;
+    at->write_cache = on;
+    pms_session_write_cache_set(at->server, on);
 }

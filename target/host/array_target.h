@@ -97,6 +97,9 @@ void pms_at_login_done(struct pms_at *at, uint64_t login_id, int err, uint16_t t
 // An orphan was removed from the cluster state.
 void pms_at_session_expire(struct pms_at *at, uint16_t tsih);
 
+// The write cache is on or off from now on (nothing happens if it is so already).
+void pms_at_write_cache_set(struct pms_at *at, bool on);
+
 enum pms_at_state pms_at_state_get(const struct pms_at *at);
 pid_t pms_at_tgtd_pid(const struct pms_at *at);    // 0: none
 unsigned pms_at_restarts(const struct pms_at *at); // tgtd starts after the first, since open

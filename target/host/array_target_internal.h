@@ -40,6 +40,7 @@ struct pms_at {
     const struct pms_tgtd_paths *paths;
     struct pms_portal_conf portal_conf;
     uint64_t array_id;
+    bool write_cache;
     char name[PMS_NAME_MAX + 1];
     char iqn[PMS_IQN_MAX + 1];
     char plugin_sock[108];

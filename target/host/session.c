@@ -614,6 +614,19 @@ int pms_session_expire(struct pms_session_server *s, uint16_t tsih)
     return conn_send(c, &m);
 }
 
+int pms_session_write_cache_set(struct pms_session_server *s, bool on)
+{
+    struct conn *c = ready_conn(s);
+    struct pms_plug_cache m;
+
+    s->conf.write_cache = on;
+    if (!c)
+        return -ENOTCONN;
+    pms_plug_init(&m, PMS_PLUG_CACHE);
+    m.wce = on;
+    return conn_send(c, &m);
+}
+
 int pms_session_login_done(struct pms_session_server *s, uint64_t login_id, int err, uint16_t tsih)
 {
     struct conn *c = s->conn;

@@ -86,6 +86,8 @@ int pms_session_portal(struct pms_session_server *server, const struct sockaddr_
 // Serve commands, or hold them. on_serve_done follows.
 int pms_session_serve(struct pms_session_server *server, bool on);
 // Forget an orphan (expired in Raft).
+// Shown by the plugin that is there, and by the next ones. 0 or -errno (-ENOTCONN: none is there, which is fine).
+int pms_session_write_cache_set(struct pms_session_server *server, bool on);
 int pms_session_expire(struct pms_session_server *server, uint16_t tsih);
 // Answers a login: err 0, tsih is the session's; PMS_EFULL: out of resources; else: service unavailable. An
 // id whose connection has gone meanwhile is passed over (PMS_ENOTFOUND).

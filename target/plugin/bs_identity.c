@@ -144,3 +144,12 @@ int pms_identity_apply(struct scsi_lu *lu, const struct pms_plug_hello_ok *h)
     session_params(lu->tgt->tid, h);
     return 0;
 }
+
+void pms_identity_cache(bool on)
+{
+    if (!plug.lu || (plug.hello.wce != 0) == on)
+        return;
+    plug.hello.wce = on;
+    caching(plug.lu, &plug.hello);
+    ua_sense_add_other_it_nexus(0, plug.lu, ASC_MODE_PARAMETERS_CHANGED); /* SPC-4 6.11 */
+}

@@ -248,6 +248,9 @@ static void on_message(union pms_plug_any *msg)
     case PMS_PLUG_EXPIRE:
         pms_sess_expire(msg->expire.tsih);
         break;
+    case PMS_PLUG_CACHE:
+        pms_identity_cache(msg->cache.wce != 0);
+        break;
     default:
         link_lost("it sends a message that only a plugin sends");
         break;

@@ -209,5 +209,7 @@ bool pms_link_send(void *msg); /* false: not connected, or it just broke */
 
 /* bs_identity.c */
 int pms_identity_apply(struct scsi_lu *lu, const struct pms_plug_hello_ok *hello);
+/* The write cache was switched: shown in the caching mode page, and told to every nexus. */
+void pms_identity_cache(bool on);
 
 #endif

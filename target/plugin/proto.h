@@ -74,6 +74,7 @@ enum pms_plug_type {
     PMS_PLUG_CLOSED,
     PMS_PLUG_EXPIRE,
     PMS_PLUG_RESIZE, /* reserved */
+    PMS_PLUG_CACHE,
     PMS_PLUG_TYPE_MAX,
 };
 
@@ -237,6 +238,13 @@ struct pms_plug_resize {
     uint64_t size_bytes;
 };
 
+/* pmsd -> plugin: the write cache is on (1) or off (0) from now on; the initiators are told by UNIT ATTENTION 2A/01. */
+struct pms_plug_cache {
+    struct pms_plug_hdr hdr;
+    uint32_t wce;
+    uint32_t zero;
+};
+
 /* Big enough for any packet. */
 union pms_plug_any {
     struct pms_plug_hdr hdr;
@@ -254,6 +262,7 @@ union pms_plug_any {
     struct pms_plug_closed closed;
     struct pms_plug_expire expire;
     struct pms_plug_resize resize;
+    struct pms_plug_cache cache;
 };
 
 /* Size of a packet of that type in bytes, 0: no such type. */
@@ -288,6 +297,8 @@ static inline size_t pms_plug_size(unsigned type)
         return sizeof(struct pms_plug_expire);
     case PMS_PLUG_RESIZE:
         return sizeof(struct pms_plug_resize);
+    case PMS_PLUG_CACHE:
+        return sizeof(struct pms_plug_cache);
     default:
         return 0;
     }

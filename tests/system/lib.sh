@@ -195,8 +195,9 @@ verify_value() { # KEY: from its last two lines
     tail -n 2 "$work/verify.out" | grep -oE "(^| )$1=[0-9]+" | head -n 1 | cut -d= -f2
 }
 
-# Waits for its end: no error, nothing lost, nothing stale; the I_T nexus must have survived (no UNIT ATTENTION).
-verify_finish() {
+# Waits for its end: no error, nothing lost, nothing stale; the I_T nexus must have survived (no UNIT ATTENTION 29h,
+# unless so many are named).
+verify_finish() { # [ATTENTIONS]
     wait "$verify_pid"
     local status=$?
     grep -E '^(verify|initiator): [0-9:.]+ ' "$work/verify.out"
@@ -206,7 +207,7 @@ verify_finish() {
     done
     assert_eq "exit status of the client" "$status" 0
     assert_ge "number of writes" "$(verify_value writes)" 50
-    assert_eq "number of unit attentions (a lost I_T nexus)" "$(verify_value unit_attentions)" 0
+    assert_eq "number of unit attentions (a lost I_T nexus)" "$(verify_value unit_attentions)" "${1:-0}"
 }
 
 # The whole disk against the log of the last load.

@@ -40,6 +40,7 @@ struct world {
     int n_held[SLOTS];
     uint32_t data_writes[SLOTS], meta_writes[SLOTS], flushes[SLOTS]; /* asked of the disk */
     int answers[PMS_FRAME_TYPE_END];                                 /* frames sent, by type */
+    uint64_t boots[SLOTS];                                           /* of the host, minus 1 */
     struct pms_dp_conf conf;
     struct msg queue[QUEUE_MAX];
     int n;
@@ -58,7 +59,10 @@ static inline struct pms_dp_init init_of(uint8_t slot)
                                .self_node = 100 + slot,
                                .self_slot = slot,
                                .size_bytes = SIZE,
-                               .region_bytes = REGION};
+                               .region_bytes = REGION,
+                               .boot_id = 1,
+                               .fresh_incarnation = 900,
+                               .volatile_bytes = PMS_VOLATILE_BYTES};
 
     init.timing = pms_dp_timing_default;
     return init;
@@ -68,6 +72,8 @@ static inline void boot(struct world *w, uint8_t slot)
 {
     struct pms_dp_init init = init_of(slot);
 
+    init.boot_id += w->boots[slot];
+    init.fresh_incarnation += 10 * w->boots[slot] + slot;
     assert_int_equal(pms_dp_create(&init, cluster, w->disk[slot], w->now, &w->dp[slot]), 0);
 }
 
@@ -115,6 +121,7 @@ static inline void on_disk(struct world *w, int slot, const struct pms_dp_action
         memcpy(w->disk[slot] + a->disk.offset, a->buf->data + a->buf_off, a->disk.length);
     else if (a->disk.type == PMS_DP_DISK_READ)
         memcpy(a->buf->data + a->buf_off, w->disk[slot] + a->disk.offset, a->disk.length);
+    w->flushes[slot] += a->disk.type == PMS_DP_DISK_FLUSH;
     pms_iobuf_put(a->buf);
     pms_dp_disk_done(w->dp[slot], w->now, a->disk.tag, w->fail_disk[slot] ? -5 : 0);
 }

@@ -42,6 +42,7 @@ static int setup(void **state)
     x->init = (struct pms_dp_init){.array = 0xa1, .self_node = 0xb1, .self_slot = 1, .size_bytes = SIZE};
     x->init.region_bytes = PMS_REGION_BYTES;
     x->init.boot_id = 1;
+    x->init.fresh_incarnation = 2;
     x->init.timing = pms_dp_timing_default;
     x->id = (struct pms_brick_id){.path = x->path, .init = &x->init};
     memset(x->id.cluster_uuid.b, 0xc1, sizeof x->id.cluster_uuid.b);

@@ -24,7 +24,9 @@ static struct pms_dp_init init_of(uint64_t size)
                                .self_node = 3,
                                .self_slot = 1,
                                .size_bytes = size,
-                               .region_bytes = 1u << 20};
+                               .region_bytes = 1u << 20,
+                               .boot_id = 1,
+                               .fresh_incarnation = 78};
 
     init.timing = pms_dp_timing_default;
     return init;
