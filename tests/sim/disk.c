@@ -233,6 +233,8 @@ static void fail_request(struct sim *sim, struct disk_request *r)
     struct disk *d = r->disk;
 
     r->status = -EIO;
+    d->node->boots++; // pmsd notes it: what was not flushed may be gone
+    d->node->power_lost = true;
     if (r->type == PMS_DP_DISK_WRITE && !r->void_ && world_chance(&sim->world, 1, 2))
         land_write(d, r->offset, r->buf->data + r->buf_off, r->length);
     if (r->type == PMS_DP_DISK_FLUSH && (d->flush_fails || world_chance(&sim->world, 1, 2)))

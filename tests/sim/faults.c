@@ -129,8 +129,6 @@ static void break_disk(struct sim *sim, struct node *n)
         return;
     story(sim, "%s has a disk that fails", n->name);
     n->disk.broken = true;
-    n->boots++;
-    n->power_lost = true;
     world_call(&sim->world, outage(sim), on_repair, (uint64_t)n->index);
 }
 
@@ -143,7 +141,7 @@ static void stick_write(struct sim *sim, struct node *n)
 
 static void fail_flush(struct sim *sim, struct node *n)
 {
-    if (n->slot < 0 || n->disk.broken)
+    if (n->slot < 0 || n->disk.broken || !faults_power_may_fail(sim, n))
         return;
     story(sim, "%s has a disk whose next flush fails", n->name);
     n->disk.flush_fails = true;
