@@ -182,7 +182,7 @@ static void transition_make(struct pms_apply *a, json_t *json, struct pms_array_
     info->in_sync = p->in_sync;
     info->primary = (int)p->primary;
     info->epoch++;
-    if (moved)
+    if (moved || unclean) // a target that ran until now is from before
         info->primary_since = info->epoch;
     pms_array_set_layout(json, info);
     // A takeover leaves the old primary's connections behind; a handover may carry them over.
