@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The state directory: whose it is, and who this node is.
 //
-// It holds "lock", "node.json" and "log" (Raft's), nothing else. A directory with other files and without a
+// It holds "lock", "node.json", "log" (Raft's) and "faults" (notes of bricks' I/O errors), nothing else. A directory with other files and without a
 // node.json is somebody else's and is refused.
 #include "cmd/pmsd/node_file.h"
 #include "base/err.h"

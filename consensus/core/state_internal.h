@@ -12,7 +12,7 @@
 enum {
     PMS_TOKEN_ID_MAX = 32,
     PMS_TOKEN_SECRET_MAX = 128,
-    PMS_ARRAY_MEMBERS = 15, // of an array's record
+    PMS_ARRAY_MEMBERS = 16, // of an array's record
     PMS_LEVEL_LIMIT = 1000, // of feature levels, for what comes from outside
 };
 

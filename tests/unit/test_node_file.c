@@ -35,6 +35,8 @@ static int teardown(void **state)
         path_in(path, sizeof(path), names[i]);
         unlink(path);
     }
+    path_in(path, sizeof(path), "faults");
+    rmdir(path);
     return rmdir(dir);
 }
 
