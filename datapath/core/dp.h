@@ -257,17 +257,17 @@ enum pms_mutant {
     PMS_MUTANT_RESYNC_MISSES,  /* writes to regions that are done do not go to the slot in resync */
     PMS_MUTANT_CLEAR_BUSY,     /* a mark is taken off while its region is written */
     PMS_MUTANT_EJECT_ASSUMED,  /* a write does not wait for a slot that is about to be ejected */
-    PMS_MUTANT_SETTLE_OWN_MAP,   /* takeover settles only what the new primary itself has marked */
-    PMS_MUTANT_RESEND_FORGOTTEN, /* a write is not sent again in the next epoch */
-    PMS_MUTANT_FLUSH_LOCAL,         /* a flush is answered when the own brick is flushed */
-    PMS_MUTANT_FLUSH_NOTHING,       /* a flush is answered at once although the write cache is on */
-    PMS_MUTANT_FUA_IGNORED,         /* FUA is acknowledged as volatile */
-    PMS_MUTANT_VOLATILE_UNMARKED,   /* a volatile write is acknowledged before the brick's mark is durable */
-    PMS_MUTANT_UNCLEAN_IGNORED,     /* a brick that may have lost data goes on as if it had not */
-    PMS_MUTANT_UNCLEAN_ALONE,   /* an unclean node takes over although others were not asked or are clean */
-    PMS_MUTANT_CLEAR_UNFLUSHED, /* regions are cleared without a flush after their last write */
-    PMS_MUTANT_ADMIT_UNFLUSHED, /* a resync does not end with a flush */
-    PMS_MUTANT_ANY_ANCESTOR,    /* a blank brick takes itself for an unclean descendant of the in-sync one */
+    PMS_MUTANT_SETTLE_OWN_MAP,    /* takeover settles only what the new primary itself has marked */
+    PMS_MUTANT_RESEND_FORGOTTEN,  /* a write is not sent again in the next epoch */
+    PMS_MUTANT_FLUSH_LOCAL,       /* a flush is answered when the own brick is flushed */
+    PMS_MUTANT_FLUSH_NOTHING,     /* a flush is answered at once although the write cache is on */
+    PMS_MUTANT_FUA_IGNORED,       /* FUA is acknowledged as volatile */
+    PMS_MUTANT_VOLATILE_UNMARKED, /* a volatile write is acknowledged before the brick's mark is durable */
+    PMS_MUTANT_UNCLEAN_IGNORED,   /* a brick that may have lost data goes on as if it had not */
+    PMS_MUTANT_UNCLEAN_ALONE,     /* an unclean node takes over although others were not asked or are clean */
+    PMS_MUTANT_CLEAR_UNFLUSHED,   /* regions are cleared without a flush after their last write */
+    PMS_MUTANT_ADMIT_UNFLUSHED,   /* a resync does not end with a flush */
+    PMS_MUTANT_ANY_ANCESTOR, /* a blank brick takes itself for an unclean descendant of the in-sync one */
     PMS_MUTANT_END
 };
 extern int pms_mutant;

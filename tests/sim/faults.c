@@ -478,7 +478,7 @@ void faults_init(struct sim *sim)
     f->to_primary = (unsigned)world_below(w, 90);
     f->ambush = world_chance(w, 2, 3) ? (unsigned)world_skewed(w, 10, 700) : 0;
     f->long_outages = (unsigned)world_below(w, 40);
-    for (int k = 0; k < FAULT_KINDS; k++) {
+    for (int k = 0; k < FAULT_CACHE; k++) {
         f->weight[k] = usual[k];
         if (taste == 1 && world_chance(w, 1, 2))
             f->weight[k] = 0; // only some kinds

@@ -27,8 +27,8 @@ enum fault_kind {
     FAULT_SLOW_LINK,
     FAULT_HANDOVER, // an operator's wish
     FAULT_REFRESH,  // refreshes that nobody needs
-    FAULT_SPLIT,
-    FAULT_CACHE, // switched on or off (in runs with a write cache only)    // the primary reaches only some copies, and then it is hit itself
+    FAULT_SPLIT,    // the primary reaches only some copies, and then it is hit itself
+    FAULT_CACHE, // the write cache is switched (only in runs with one); the last, as it draws nothing in the others
     FAULT_KINDS
 };
 

@@ -200,6 +200,46 @@ static void test_all_when_unclean_then_one_takes_over_with_new_incarnations(void
     tear_down(&w);
 }
 
+static void test_blank_brick_when_the_other_is_unclean_then_neither_takes_over(void **state)
+{
+    struct pms_dp_init init = init_of(1);
+    struct world w;
+
+    (void)state;
+    set_up_cached(&w);
+    write_fill(&w, 0, 0, 512, 6);
+    uint64_t epoch = w.conf.epoch;
+    lose_power(&w, 0);
+    cut_off(&w, 1);
+    memset(w.disk[1], 0, BRICK); /* another disk: the last good copy is gone */
+    assert_int_equal(pms_dp_brick_format(w.disk[1], cluster, &init, 777, true), 0);
+    join(&w, 1);
+    join(&w, 0);
+    run(&w, 4000);
+    assert_int_equal(w.conf.epoch, epoch);
+    assert_false(status(&w, 0).serving || status(&w, 1).serving);
+    tear_down(&w);
+}
+
+static void test_resync_when_a_cache_was_used_then_ends_with_a_flush(void **state)
+{
+    struct world w;
+
+    (void)state;
+    set_up_cached(&w);
+    cut_off(&w, 1);
+    write_fill(&w, 0, 0, 512, 6); /* waits for the eject */
+    run(&w, 3000);
+    assert_int_equal(w.conf.in_sync, 1);
+    int flushes = w.answers[PMS_FRAME_FLUSH];
+    join(&w, 1);
+    for (int i = 0; i < 1000 && w.conf.in_sync != 3; i++)
+        run(&w, 5);
+    assert_int_equal(w.conf.in_sync, 3);
+    assert_int_equal(w.answers[PMS_FRAME_FLUSH], flushes + 1);
+    tear_down(&w);
+}
+
 static void test_clear_when_the_cache_is_on_then_only_after_a_flush_of_all(void **state)
 {
     struct world w;
@@ -229,6 +269,8 @@ int main(void)
         cmocka_unit_test(test_replica_when_it_lost_power_then_thrown_out_and_filled),
         cmocka_unit_test(test_unclean_when_a_clean_one_lives_then_never_takes_over),
         cmocka_unit_test(test_all_when_unclean_then_one_takes_over_with_new_incarnations),
+        cmocka_unit_test(test_blank_brick_when_the_other_is_unclean_then_neither_takes_over),
+        cmocka_unit_test(test_resync_when_a_cache_was_used_then_ends_with_a_flush),
         cmocka_unit_test(test_clear_when_the_cache_is_on_then_only_after_a_flush_of_all),
     };
 
