@@ -545,6 +545,28 @@ static void test_target_when_tgtd_is_wedged_then_deactivation_is_bounded(void **
     pmsd_close(&d);
 }
 
+static void test_target_when_wedged_and_deactivated_again_and_again_then_each_ends_in_time(void **state)
+{
+    struct pmsd d;
+
+    (void)state;
+    NEED_TGTD();
+    pmsd_open(&d);
+    for (unsigned round = 1; round <= 2; round++) {
+        pms_at_activate(d.at, TENURE, NULL);
+        run_until(&d, &d.states[PMS_AT_SERVING], round, 5000);
+        kill(pms_at_tgtd_pid(d.at), SIGSTOP);
+        pms_at_deactivate(d.at, on_stopped, &d);
+        pms_at_deactivate(d.at, on_stopped, &d); // while the first is under way
+        run_until(&d, &d.stopped, 3 * round - 1, PMS_AT_STOP_MS_MAX);
+        pms_at_deactivate(d.at, on_stopped, &d); // when it is down already
+        run_until(&d, &d.stopped, 3 * round, PMS_AT_STOP_MS_MAX);
+        assert_int_equal(d.stop_err, 0);
+        assert_false(address_here());
+    }
+    pmsd_close(&d);
+}
+
 static void test_target_when_portal_is_ipv6_then_serves(void **state)
 {
     struct pmsd d;
@@ -1057,6 +1079,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_target_when_activated_then_serves_and_goes_down_again),
         cmocka_unit_test(test_target_when_tgtd_is_killed_then_initiator_sees_no_error),
         cmocka_unit_test(test_target_when_tgtd_is_wedged_then_deactivation_is_bounded),
+        cmocka_unit_test(test_target_when_wedged_and_deactivated_again_and_again_then_each_ends_in_time),
         cmocka_unit_test(test_target_when_portal_is_ipv6_then_serves),
         cmocka_unit_test(test_target_when_tgtd_dies_often_then_nobody_is_refused),
         cmocka_unit_test(test_target_when_tgtd_is_deaf_then_replaced),
