@@ -133,8 +133,8 @@ primary_of() { # the number of the primary's node
 }
 primary_is_not() { [[ $(array_field "$1" .primary) =~ ^n[0-9]+$ ]] && [ "$(array_field "$1" .primary)" != "n$2" ]; }
 
-array_make() { # NAME SIZE [PORTAL]
-    ctl 1 array create "$1" --level raid1 --size "$2" --portal "${3:-10.77.0.100}/24" || fail "the array cannot be created"
+array_make() { # NAME SIZE [PORTAL [OPTION...]]
+    ctl 1 array create "$1" --level raid1 --size "$2" --portal "${3:-10.77.0.100}/24" "${@:4}" || fail "the array cannot be created"
     wait_until 20 state_is "$1" healthy || fail "the new array is $(array_state "$1")"
     say "array $1: $(array_field "$1" '"epoch \(.epoch), primary \(.primary), in sync \(.in_sync | join(" "))"')"
 }
