@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "cmd/pmsd/command.h"
+#include "cmd/pmsd/quit.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -297,7 +298,7 @@ static void step_towards_gone(struct pms_local *a)
 
     switch (a->brick) {
     case PMS_BRICK_OPEN:
-        if (!pms_local_unserve(a))
+        if (!pms_local_unserve(a) || pms_quit_waits(a->app, a))
             break;
         if (pms_loop_array_close(a->app->data, a->info.id) == 0)
             a->brick = PMS_BRICK_CLOSING;

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "cmd/pmsd/left.h"
 #include "cmd/pmsd/local.h"
+#include "cmd/pmsd/quit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,7 +194,7 @@ bool pms_locals_shutdown(struct pms_app *app)
     pms_list_for_each_safe (it, &app->arrays) {
         struct pms_local *a = pms_list_entry(it, struct pms_local, link);
 
-        if (!pms_local_unserve(a)) {
+        if (!pms_local_unserve(a) || pms_quit_waits(app, a)) {
             all = false;
             continue;
         }

@@ -14,6 +14,7 @@
 
 #define LEAVE_MS    2500
 #define TRANSFER_MS 1000
+#define STABLE_MS   2000 // for what is volatile, once the targets are down
 
 enum { QUIT_LEAVE = 1, QUIT_TRANSFER, QUIT_STOP };
 
@@ -29,16 +30,26 @@ static void on_stopped(struct pms_app *app)
         uv_stop(app->loop);
 }
 
-static void stop(struct pms_app *app)
-{
-    app->quit_stage = QUIT_STOP;
-    pms_member_stop(app, on_stopped);
-}
-
 static void stage_set(struct pms_app *app, int stage, unsigned limit_ms)
 {
     app->quit_stage = stage;
     app->quit_deadline_ns = pms_clock_boot_ns() + limit_ms * 1000000ull;
+}
+
+static void stop(struct pms_app *app)
+{
+    stage_set(app, QUIT_STOP, STABLE_MS);
+    pms_member_stop(app, on_stopped);
+}
+
+bool pms_quit_waits(const struct pms_app *app, const struct pms_local *a)
+{
+    struct pms_loop_array_stats stats;
+
+    return app->quit_stage == QUIT_STOP && app->exit_status == 0 &&
+           pms_clock_boot_ns() < app->quit_deadline_ns &&
+           pms_loop_array_stats_get(app->data, a->info.id, &stats) == 0 && stats.dp.volatile_data &&
+           !stats.dp.brick_failed && (a->info.in_sync & 1u << a->slot) != 0;
 }
 
 static void on_transferred(void *data, int status)
@@ -57,7 +68,7 @@ static void transfer(struct pms_app *app)
         stop(app);
 }
 
-// Begins to leave, or says what has still to be left.
+// What has still to be left, or NULL. begin: all are told.
 static const struct pms_local *array_to_leave(struct pms_app *app, bool begin)
 {
     const struct pms_local *found = NULL;
@@ -65,11 +76,10 @@ static const struct pms_local *array_to_leave(struct pms_app *app, bool begin)
     pms_list_for_each (it, &app->arrays) {
         const struct pms_local *a = pms_list_entry(it, struct pms_local, link);
 
-        if (!pms_local_is_needed(a))
-            continue;
-        found = a;
-        if (begin)
+        if (begin && a->brick == PMS_BRICK_OPEN)
             pms_loop_leave(app->data, a->info.id);
+        if (pms_local_is_needed(a))
+            found = a;
     }
     return found;
 }

@@ -177,13 +177,15 @@ bool dp_brick_volatile_marked(const struct pms_dp *dp)
            (!b->commit_busy || b->inflight.volatile_boot == boot);
 }
 
-/* Takes the mark off when all has been stable for a while; it costs a flush to set it again. */
+/* Takes the mark off when all has been stable for a while; it costs a flush to set it again. A node that leaves does
+ * not wait: what it keeps must not look lost after its host's next boot. */
 void dp_brick_tick(struct pms_dp *dp)
 {
     struct brick *b = &dp->brick;
 
     if (b->mem.volatile_boot == 0 || b->volatile_since || b->flush_busy || b->failed ||
-        dp->now < b->last_volatile + MS(dp->init.timing.clear_idle) || !pms_list_empty(&dp->rep.rops))
+        (!dp->leaving && dp->now < b->last_volatile + MS(dp->init.timing.clear_idle)) ||
+        !pms_list_empty(&dp->rep.rops))
         return;
     b->mem.volatile_boot = 0;
 }

@@ -360,7 +360,7 @@ void dp_coord_flush(struct pms_dp *dp)
 {
     bool due = dp->volatile_since != 0 && dp->now >= dp->volatile_since + MS(dp->init.timing.flush);
 
-    due |= volatile_bytes(dp) >= dp->init.volatile_bytes;
+    due |= volatile_bytes(dp) >= dp->init.volatile_bytes || (dp->leaving && volatile_bytes(dp) > 0);
     if (dp->own_flush || !serving(dp) || dp->draining || dp->role == PMS_DP_DRAINED ||
         !(due || dp->flush_wanted))
         return;

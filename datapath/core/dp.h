@@ -209,7 +209,8 @@ void pms_dp_submit(struct pms_dp *dp, uint64_t now, struct pms_dp_op *op);
 int pms_dp_handover(struct pms_dp *dp, uint64_t now, uint8_t slot);
 /* The node will stop. From now on it hands over what it serves and asks to be ejected, and stands for nothing
  * any more; it goes on acknowledging meanwhile. Done, as far as it can be, when the applied configuration names
- * this slot not at all or as the only one in sync. Cannot be taken back. */
+ * this slot not at all or as the only one in sync, and the status says that no data is volatile. Cannot be taken
+ * back. */
 void pms_dp_leave(struct pms_dp *dp, uint64_t now);
 /* The driver compared this node's links with what others see. slots: those that third nodes hear well, whereas they
  * hear this node badly: it must not blame them. Say it again at least each second while it is so, and 0 when not. */

@@ -24,6 +24,15 @@ put() { # BYTES-SPAN SEED: writes within the first so many bytes
         --log "$work/put.log" --quiet >"$work/put.out" 2>&1 || fail "the writes failed: $(cat "$work/put.out")"
 }
 
+volatile_boot() { # BRICK: that field of the newer superblock
+    local at gen best=-1 best_at=0
+    for at in 0 4096; do
+        gen=$(od -An -td8 -j$((at + 16)) -N8 "$1")
+        [ "$gen" -le "$best" ] || best=$gen best_at=$at
+    done
+    od -An -tu8 -j$((best_at + 96)) -N8 "$1" | tr -d ' '
+}
+
 cluster_up 2 1
 array_make disk 128M
 verify_start disk --zeroed --seconds 9
@@ -71,3 +80,15 @@ dc start "$new" || fail "n$new does not start"
 start_node "$old"
 assert_eq "bytes sent after a stop of all" "$(sent)" 0
 replicas_must_agree disk
+
+say "with the write cache on, the last one stops only when nothing is volatile"
+ctl 1 array set disk --write-cache on || fail "the cache cannot be switched on"
+stop_node "$old"
+put 16M 9
+assert_ge "the mark of volatile data while it serves" "$(volatile_boot "$(brick_of "$new")" | wc -c)" 3
+stop_node "$new"
+assert_eq "the mark of volatile data after the stop" "$(volatile_boot "$(brick_of "$new")")" 0
+dc start "$new" || fail "n$new does not start"
+start_node "$old"
+dc client "$build/tests/tools/verify" --url "$(dc portal disk)" --check-only --log "$work/put.log" --quiet >"$work/check.out" 2>&1 ||
+    fail "the disk does not hold what was acknowledged: $(cat "$work/check.out")"

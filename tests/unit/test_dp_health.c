@@ -94,6 +94,35 @@ static void test_last_when_it_leaves_then_nothing_is_asked_for(void **state)
     tear_down(&w);
 }
 
+static void test_last_when_it_leaves_with_volatile_data_then_soon_nothing_is_volatile(void **state)
+{
+    struct world w;
+
+    (void)state;
+    both_up(&w);
+    w.conf.write_cache = w.conf.cache_used = true;
+    for (int s = 0; s < SLOTS; s++)
+        pms_dp_conf(w.dp[s], w.now, &w.conf, true);
+    pms_dp_leave(w.dp[1], w.now);
+    run(&w, 10);
+    cut_off(&w, 1);
+    write_fill(&w, 0, 0, 512, 1);
+    assert_true(status(&w, 0).volatile_data);
+    run(&w, 300);
+    assert_true(status(&w, 0).volatile_data);
+    pms_dp_leave(w.dp[0], w.now);
+    run(&w, 50);
+    assert_false(status(&w, 0).volatile_data);
+    cut_off(&w, 0);
+    w.boots[0]++; /* a planned reboot of the host */
+    join(&w, 0);
+    run(&w, 1500);
+    assert_false(status(&w, 0).unclean);
+    assert_true(status(&w, 0).serving);
+    expect_fill(&w, 0, 0, 512, 1);
+    tear_down(&w);
+}
+
 static void test_goodbye_when_of_another_incarnation_then_ignored(void **state)
 {
     struct pms_frame f = {.type = PMS_FRAME_GOODBYE, .from_slot = 1, .cluster = 7, .array = 2, .arg2 = 999};
@@ -306,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_replica_when_it_was_away_after_leaving_then_only_what_changed_travels),
         cmocka_unit_test(test_primary_when_it_leaves_then_handed_over_and_ejected_without_a_wait),
         cmocka_unit_test(test_last_when_it_leaves_then_nothing_is_asked_for),
+        cmocka_unit_test(test_last_when_it_leaves_with_volatile_data_then_soon_nothing_is_volatile),
         cmocka_unit_test(test_goodbye_when_of_another_incarnation_then_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
