@@ -15,6 +15,7 @@
 #include <uv.h>
 
 struct pms_loop;
+struct pms_left;
 struct pms_carrier;
 
 enum pms_app_phase {
@@ -42,10 +43,10 @@ struct pms_app {
     struct pms_net *net;
     struct pms_rpc *rpc;
     struct pms_raft *raft;
-    struct pms_loop *data;        // NULL on a witness
-    struct pms_guard *guard;      // NULL on a witness
-    struct pms_carrier *carrier;  // NULL on a witness, or if the kernel does not tell
-    struct pms_guard_child *left; // left.c's
+    struct pms_loop *data;       // NULL on a witness
+    struct pms_guard *guard;     // NULL on a witness
+    struct pms_carrier *carrier; // NULL on a witness, or if the kernel does not tell
+    struct pms_left *left;       // left.c's
     unsigned n_left;
     uint64_t left_until_ns;
     uv_poll_t data_poll; // of the data loop's events

@@ -358,6 +358,7 @@ int pms_member_start(struct pms_app *app, bool bootstrap, char *why, size_t why_
         rv = pms_guard_open(app->loop, NULL, path, &app->guard);
         if (rv != 0)
             return failed(why, why_len, rv, "the guard process cannot be started");
+        pms_left_guard(app);
         carrier_start(app);
         rv = pms_data_start(app);
         if (rv != 0)
@@ -394,7 +395,6 @@ static void on_guard_closed(void *data)
     struct pms_app *app = data;
 
     app->guard = NULL;
-    pms_left_close(app);
     stop_done(app);
 }
 
@@ -403,6 +403,7 @@ static void on_net_closed(void *data)
     struct pms_app *app = data;
 
     app->net = NULL;
+    pms_left_close(app);
     if (app->guard != NULL)
         pms_guard_close(app->guard, on_guard_closed, app);
     else

@@ -14,7 +14,11 @@ tgtd_of() { # NODE: the pid of its tgtd
 connections() { # from the client to the portal, as "local-port", one a line
     "${devcluster[@]}" client ss -Htn state established dst 10.77.0.100 | awk '{ print $3 }' | sort
 }
-restart() { # NODE SIGNAL
+restart() { # NODE SIGNAL; "TWICE": killed again before it has gone on with what was left
+    if [ "$2" = TWICE ]; then
+        restart "$1" KILL
+        set -- "$1" KILL
+    fi
     dc kill "$1" "$2" --only pmsd
     wait_until 10 gone "$1" || fail "pmsd of n$1 does not end on SIG$2"
     dc start "$1" || fail "pmsd of n$1 does not start again"
@@ -48,16 +52,16 @@ old=$(primary_of disk)
 dc kill $((3 - old))
 wait_until 10 state_is disk degraded || fail "the array is $(array_state disk)"
 tgtd=$(tgtd_of "$old")
-verify_start disk --seconds 8
+verify_start disk --seconds 12
 verify_wait_working
 sleep 1
 before=$(connections)
-for signal in KILL TERM; do
+for signal in KILL TERM TWICE; do
     epoch=$(array_field disk .epoch)
     restart "$old" "$signal"
-    wait_until 10 epoch_above disk "$epoch" || fail "no new epoch after SIG$signal"
+    wait_until 10 epoch_above disk "$epoch" || fail "no new epoch after $signal"
     sleep 0.5
-    assert_eq "pid of tgtd after SIG$signal" "$(tgtd_of "$old")" "$tgtd"
+    assert_eq "pid of tgtd after $signal" "$(tgtd_of "$old")" "$tgtd"
 done
 assert_eq "the client's connections" "$(connections)" "$before"
 verify_finish

@@ -30,12 +30,12 @@ static int setup(void **state)
             pause();
             _exit(0);
         }
-        app.left[app.n_left++] = (struct pms_guard_child){.pid = pid,
-                                                          .pidfd = pidfd_open(pid, 0),
-                                                          .listen_fd = -1,
-                                                          .log_fd = -1,
-                                                          .array_id = of[i][0],
-                                                          .tenure = of[i][1]};
+        app.left[app.n_left++].child = (struct pms_guard_child){.pid = pid,
+                                                                .pidfd = pidfd_open(pid, 0),
+                                                                .listen_fd = -1,
+                                                                .log_fd = -1,
+                                                                .array_id = of[i][0],
+                                                                .tenure = of[i][1]};
     }
     return 0;
 }
@@ -63,14 +63,14 @@ static int killed(void)
 static void test_left_when_taken_then_only_that_of_the_tenure_lives(void **state)
 {
     struct pms_guard_child child;
-    pid_t wanted = app.left[1].pid;
+    pid_t wanted = app.left[1].child.pid;
 
     (void)state;
     assert_true(pms_left_take(&app, 1, 6, &child));
     assert_int_equal(child.pid, wanted);
     assert_int_equal(killed(), 1);
     assert_int_equal(app.n_left, 1);
-    assert_int_equal(app.left[0].array_id, 2);
+    assert_int_equal(app.left[0].child.array_id, 2);
     assert_false(pms_left_take(&app, 1, 6, &child)); // once
     kill(wanted, SIGKILL);
     pms_guard_child_close(&child);
