@@ -211,11 +211,15 @@ static void on_import_end(void)
 
 static void on_hello_ok(const struct pms_plug_hello_ok *in)
 {
+    uint8_t wce = plug.hello.wce;
+
     if (plug.link != PMS_LINK_HELLO || hello_accept(in) != 0) {
         link_lost("HELLO was not accepted");
         return;
     }
     pms_plug_log("pmsd is back");
+    plug.hello.wce = wce; /* as the LUN shows it: it may have been switched while there was no pmsd */
+    pms_identity_cache(in->wce != 0);
     pms_login_ask_again();
     pms_login_closed_flush();
 }

@@ -32,13 +32,15 @@ cluster_up 2 1
 array_make disk 128M
 
 say "--- both copies in sync"
-verify_start disk --zeroed --seconds 5
+verify_start disk --zeroed --stop-on-file "$work/stop1"
 verify_wait_working
 sleep 1
 old=$(primary_of disk)
 wait_until 10 tgtd_lives $((3 - old)) || fail "no tgtd stands by at the other node"
 tgtd=$(tgtd_of "$old")
 restart "$old" KILL
+sleep 2
+touch "$work/stop1"
 verify_finish
 if [ "$(primary_of disk)" != "$old" ]; then # what its tgtd holds is old now
     wait_until 2 ended "$tgtd" || fail "the tgtd of n$old lives on after n$(primary_of disk) took over"
@@ -52,7 +54,7 @@ old=$(primary_of disk)
 dc kill $((3 - old))
 wait_until 10 state_is disk degraded || fail "the array is $(array_state disk)"
 tgtd=$(tgtd_of "$old")
-verify_start disk --seconds 12
+verify_start disk --stop-on-file "$work/stop2"
 verify_wait_working
 sleep 1
 before=$(connections)
@@ -64,6 +66,7 @@ for signal in KILL TERM TWICE; do
     assert_eq "pid of tgtd after $signal" "$(tgtd_of "$old")" "$tgtd"
 done
 assert_eq "the client's connections" "$(connections)" "$before"
+touch "$work/stop2"
 verify_finish
 assert_eq "number of reconnects" "$(verify_value reconnects)" 0
 assert_le "pause in ms" "$(verify_value pause_ms)" 5000

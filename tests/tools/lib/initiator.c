@@ -270,8 +270,10 @@ static int answer_judge(struct pms_initiator *ini, struct pms_io *io, char *text
             ini->stats.unit_attentions++;
             return -EAGAIN;
         }
-        if (t->sense.key == SCSI_SENSE_UNIT_ATTENTION && t->sense.ascq == 0x2a01)
-            return -EAGAIN; // mode parameters changed: the write cache was switched
+        if (t->sense.key == SCSI_SENSE_UNIT_ATTENTION && t->sense.ascq == 0x2a01) {
+            ini->stats.mode_changes++;
+            return -EAGAIN;
+        }
         snprintf(text, size, "sense %x/%02x/%02x", (unsigned)t->sense.key, (unsigned)t->sense.ascq >> 8,
                  (unsigned)t->sense.ascq & 0xff);
     } else {

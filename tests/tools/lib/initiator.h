@@ -51,6 +51,7 @@ struct pms_initiator_opts {
 struct pms_initiator_stats {
     uint64_t reconnects;      // sessions established again
     uint64_t unit_attentions; // 29h seen after a reconnect, and retried
+    uint64_t mode_changes;    // 2A/01 seen (the write cache was switched), and retried
     uint64_t busy;            // BUSY and TASK SET FULL, retried
     uint64_t resent;          // commands sent more than once
 };
