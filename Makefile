@@ -103,7 +103,7 @@ units := $(patsubst tests/unit/%.c,$(OUT)/tests/unit/%,$(src_unit))
 
 all: $(LIBS) $(programs) $(tools) $(guestio)
 
-everything: all $(if $(SAN),,next) $(units) $(sims) $(raft_sim) $(bench_load)
+everything: all $(if $(SAN),,next) $(units) $(sims) $(raft_sim) $(bench_load) $(preloads)
 
 # What knows versions, compiled once more for builds that are ahead of this one (see base/version.c).
 next_src := base/version.c $(shell grep -l PMS_VERSION_BUMP consensus/*/*.c cmd/pmsd/*.c)
