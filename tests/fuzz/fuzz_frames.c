@@ -23,7 +23,10 @@ static struct pms_dp_init init_of(void)
                                .self_node = 100,
                                .self_slot = 0,
                                .size_bytes = SIZE,
-                               .region_bytes = REGION};
+                               .region_bytes = REGION,
+                               .boot_id = 1,
+                               .fresh_incarnation = 502,
+                               .volatile_bytes = 4096};
 
     init.timing = pms_dp_timing_default;
     return init;
@@ -90,6 +93,7 @@ static void frame_do(struct run *r, const uint8_t *b)
 {
     struct pms_frame f = {.type = (uint8_t)(1 + b[0] % (PMS_FRAME_TYPE_END - 1)),
                           .status = b[1] % PMS_FRAME_STATUS_END,
+                          .flags = b[1] >> 7 ? PMS_FRAME_F_ALL : 0,
                           .from_slot = 1,
                           .cluster = 7,
                           .array = 2,
@@ -143,6 +147,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             pms_dp_link_up(r.dp, r.now, 101);
             break;
         case 1:
+            r.conf.write_cache = data[0] & 1;
+            r.conf.cache_used |= r.conf.write_cache;
             pms_dp_conf(r.dp, r.now, &r.conf, true);
             break;
         case 2:
