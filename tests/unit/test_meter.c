@@ -73,7 +73,7 @@ static void test_procs_when_one_works_then_its_time_and_memory_are_seen(void **s
     assert_int_equal(bench_procs_cpu(&p, &before), 0);
     do {
         for (int i = 0; i < 1000000; i++)
-            x += (uint64_t)i;
+            x = x + (uint64_t)i;
         assert_int_equal(bench_procs_cpu(&p, &after), 0);
     } while (after < before + 20000000);
     memory = malloc(bytes);
