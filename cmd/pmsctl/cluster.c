@@ -187,7 +187,7 @@ static int run_status(struct pms_ctl *ctl, const struct pms_ctl_command *c, cons
     if (rv != PMS_EXIT_DONE)
         return rv;
     if (strcmp(pms_json_str(answer, "kind", ""), "no cluster") != 0 &&
-        !pms_json_bool(answer, "quorum", false))
+        strcmp(pms_json_str(answer, "kind", ""), "stopping") != 0 && !pms_json_bool(answer, "quorum", false))
         rv = PMS_EXIT_NO_QUORUM;
     if (ctl->json) {
         pms_ctl_print_json(answer);

@@ -143,6 +143,14 @@ static void get_status(struct pms_req *req)
         return;
     }
     body = json_object();
+    if (pms_req_app(req)->phase == PMS_APP_STOPPING) {
+        pms_json_set_str(body, "kind", "stopping");
+        pms_json_set_str(body, "verdict", "this node is just leaving its cluster, or stopping");
+        pms_json_set_str(body, "next", "wait a moment");
+        pms_json_set_bool(body, "quorum", false);
+        pms_req_answer(req, body);
+        return;
+    }
     pms_json_set_str(body, "kind", "no cluster");
     pms_json_set_str(body, "verdict", "this node is in no cluster");
     pms_json_set_str(

@@ -55,8 +55,11 @@ struct pms_app {
     bool level_reporting; // upgrade.c's
     uint64_t level_ns;
 
-    struct pms_list arrays;   // struct pms_local: every array with a slot here, or with a brick here still
-    struct pms_list tasks;    // struct pms_task
+    struct pms_list arrays; // struct pms_local: every array with a slot here, or with a brick here still
+    struct pms_list tasks;  // struct pms_task
+    struct pms_req
+        *left_req; // whoever asked this node to leave: answered when it has forgotten the cluster; NULL: none
+    char left_name[PMS_NAME_MAX + 1];
     struct pms_list commands; // struct pms_command
     void (*data_stopped)(struct pms_app *app);
     void (*stopped)(struct pms_app *app); // pms_member_stop's, while STOPPING

@@ -37,8 +37,18 @@ struct leave_task {
 
 static void leave_done(struct leave_task *l)
 {
-    json_t *body = json_object();
+    struct pms_app *app = l->task.app;
+    json_t *body;
 
+    // This node may be asked to begin or join another cluster as soon as it has answered.
+    if (l->self && app->left_req == NULL && !l->task.ended) {
+        app->left_req = l->task.req;
+        strcpy(app->left_name, l->name);
+        l->task.req = NULL;
+        pms_task_finish(&l->task, NULL);
+        return;
+    }
+    body = json_object();
     pms_json_set_str(body, "node", l->name);
     pms_json_set_bool(body, "left", true);
     pms_task_finish(&l->task, body);

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "cmd/pmsd/http.h"
 #include "cmd/pmsd/left.h"
 #include "cmd/pmsd/local.h"
 #include "cmd/pmsd/carrier.h"
@@ -484,10 +485,30 @@ int pms_member_forget(struct pms_app *app)
     return pms_node_dir_wipe_log(app->opt.state_dir);
 }
 
+void pms_member_left_answer(struct pms_app *app, int err)
+{
+    struct pms_req *req = app->left_req;
+    json_t *body;
+
+    app->left_req = NULL;
+    if (req == NULL)
+        return;
+    if (err != 0) {
+        pms_req_refuse(req, err, "this node is out of the cluster, but has not forgotten it: %s",
+                       pms_err_text(err));
+        return;
+    }
+    body = json_object();
+    pms_json_set_str(body, "node", app->left_name);
+    pms_json_set_bool(body, "left", true);
+    pms_req_answer(req, body);
+}
+
 static void on_left(struct pms_app *app)
 {
     int rv = pms_member_forget(app);
 
+    pms_member_left_answer(app, rv);
     if (rv != 0) {
         pms_log(PMS_LOG_ERROR, "the state directory %s could not be cleared: %s", app->opt.state_dir,
                 pms_err_text(rv));

@@ -21,6 +21,8 @@ void pms_member_stop_step(struct pms_app *app);
 
 // This node has left: stop, forget the cluster, take a new id, wait for a new one.
 void pms_member_leave(struct pms_app *app);
+// Answers app->left_req, if there is one: 0, or why this node has not forgotten its cluster.
+void pms_member_left_answer(struct pms_app *app, int err);
 // The same without stopping: only what is on disk.
 int pms_member_forget(struct pms_app *app);
 

@@ -6,6 +6,7 @@
 //
 // A second signal goes to STOP at once.
 #include "cmd/pmsd/quit.h"
+#include "base/err.h"
 #include "base/log.h"
 #include "cmd/pmsd/http.h"
 #include "cmd/pmsd/local.h"
@@ -21,6 +22,7 @@ enum { QUIT_LEAVE = 1, QUIT_TRANSFER, QUIT_STOP };
 static void on_stopped(struct pms_app *app)
 {
     pms_tasks_end(app);
+    pms_member_left_answer(app, PMS_ESHUTDOWN);
     pms_http_close(app->http);
     uv_close((uv_handle_t *)&app->kick, NULL);
     uv_close((uv_handle_t *)&app->tick, NULL);
