@@ -63,15 +63,15 @@ static void leave_line(struct pms_task *t)
     pms_ring_held_set(plug.ring, --plug.waiting);
 }
 
-/* A command without a buffer of its own: its data went into the sink. */
-static int refuse(struct scsi_cmd *cmd)
+/* A command for which there is no room (SAM-5 5.3.1), or that is too long: its data went into the sink. */
+static int refuse(struct pms_task *t)
 {
-    bool too_long = scsi_get_in_length(cmd) > PMS_RING_IO_MAX || scsi_get_out_length(cmd) > PMS_RING_IO_MAX;
+    struct scsi_cmd *cmd = t->cmd;
 
     scsi_set_in_resid_by_actual(cmd, 0);
     scsi_set_out_resid_by_actual(cmd, 0);
-    if (!too_long)
-        return SAM_STAT_TASK_SET_FULL;
+    if (t->refused)
+        return t->refused;
     sense_data_build(cmd, ILLEGAL_REQUEST, ASC_INVALID_FIELD_IN_CDB);
     return SAM_STAT_CHECK_CONDITION;
 }
@@ -84,8 +84,8 @@ static int gate_perform(int host_no, struct scsi_cmd *cmd)
 
     t->cmd = cmd;
     t->host_no = host_no;
-    if (scsi_get_in_buffer(cmd) == plug.sink || scsi_get_out_buffer(cmd) == plug.sink)
-        return refuse(cmd);
+    if (t->refused || scsi_get_in_buffer(cmd) == plug.sink || scsi_get_out_buffer(cmd) == plug.sink)
+        return refuse(t);
     if (must_wait(t)) {
         pms_gate_wait(t, PMS_WAIT_GATE);
         return SAM_STAT_GOOD;

@@ -27,8 +27,8 @@
 
 #include "datapath/io/ring.h"
 #include "target/plugin/proto.h"
+#include "target/plugin/share.h"
 
-#define PMS_TASKS_MAX      32768        /* iSCSI tasks in this tgtd: 256 sessions of 128 commands */
 #define PMS_SESSIONS_LIMIT 512          /* sessions here; pmsd's own limit is lower */
 #define PMS_SCRATCH_BYTES  (256u << 10) /* for VERIFY and WRITE SAME, one command at a time */
 #define PMS_SAME_BLOCKS    65536u       /* MAXIMUM WRITE SAME LENGTH in blocks */
@@ -50,13 +50,17 @@ struct pms_task {
     uint8_t io;      /* enum pms_task_io */
     uint8_t ring_op; /* of PMS_IO_ONE */
     uint8_t ring_flags;
-    bool running; /* counted in plug.running */
+    uint8_t refused; /* SAM status that it ends with at once; 0: none */
+    bool running;    /* counted in plug.running */
     bool in_ring;
-    uint64_t offset;    /* next byte on the medium */
-    uint64_t left;      /* bytes to go */
-    uint64_t done;      /* bytes gone, position in the Data-Out buffer for compare */
-    uint64_t arena_off; /* of the command's own buffer */
-    uint32_t chunk;     /* bytes of the ring command in flight */
+    uint16_t who;          /* its session in plug.shares */
+    uint32_t arena_held;   /* bytes counted there */
+    uint32_t control_held; /* bytes counted there */
+    uint64_t offset;       /* next byte on the medium */
+    uint64_t left;         /* bytes to go */
+    uint64_t done;         /* bytes gone, position in the Data-Out buffer for compare */
+    uint64_t arena_off;    /* of the command's own buffer */
+    uint32_t chunk;        /* bytes of the ring command in flight */
 } __attribute__((aligned(16)));
 
 struct pms_sess {
@@ -113,7 +117,7 @@ struct pms_plug {
     struct pms_task *scratch_owner;
     struct list_head scratch_wait;
 
-    unsigned tasks;
+    struct pms_shares shares;
 
     /* sessions */
     struct list_head sessions, logins, closed;

@@ -266,6 +266,18 @@ grep -q '769' "$T/relogin" || fail "refused with another status: $(cat "$T/relog
 alive "a refused login"
 ok "misbehaving initiators, a full arena, vanished and refused logins"
 
+# ---- memory is capped, whatever initiators do (target/plugin/share.h) ----
+tgtd_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$TGTD/status"; }
+up
+before=$(tgtd_kib)
+"$B/tests/tools/plugprobe" window 127.0.0.1 $PORT $IQN 900 "$SERVE" || fail "a session that ignores its window"
+"$B/tests/tools/plugprobe" deaf 127.0.0.1 $PORT $IQN || fail "a session that reads no answers"
+grep -q 'requests of initiator .*raw are unanswered' "$T/tgtd.log" || fail "no word of the deaf session"
+alive "sessions that ignore the window or read nothing"
+# 1024 tasks of a session, of 1 KiB each at most, and a page of payload each
+[ $(($(tgtd_kib) - before)) -le $((2 * 1024 + 1024 * 4 + 2048)) ] || fail "tgtd has grown from $before to $(tgtd_kib) KiB"
+ok "memory is capped: $before KiB before, $(tgtd_kib) KiB after"
+
 # An initiator whose commands come need not say that it lives: libiscsi would close its connection over that.
 up --nop-s 1
 "$B/tests/tools/plugprobe" pings 127.0.0.1 $PORT $IQN 4 || fail "NOP-Ins at the wrong time, or never"

@@ -8,6 +8,9 @@
  *   plugprobe vanish ADDR PORT IQN N    N times: sends a whole login and closes without reading the answer
  *   plugprobe outside ADDR PORT IQN     sends Data-Out beyond its command's buffer: must be disconnected
  *   plugprobe pings ADDR PORT IQN S   sends commands for S seconds, then none: NOP-Ins come only then
+ *   plugprobe window ADDR PORT IQN N PID   shuts the gate, sends N SYNCHRONIZE CACHE whatever MaxCmdSN says: some
+ *                                       TASK SET FULL; opens it: the others GOOD
+ *   plugprobe deaf ADDR PORT IQN        the same without end, reading nothing: must be disconnected
  *   plugprobe toolong URL               READ and WRITE of 8 MiB: ILLEGAL REQUEST, and the session lives
  *   plugprobe wce URL                   the write cache must be off, and not changeable
  *   plugprobe flood URL N               N writes of 4 MiB at once: each GOOD or TASK SET FULL; those again
@@ -32,6 +35,9 @@
 
 #define BIG  (8u << 20)
 #define LONG (4u << 20)
+
+#define TUR        0x00 /* TEST UNIT READY */
+#define SYNC_CACHE 0x35 /* SYNCHRONIZE CACHE(10) */
 
 /* ---- raw iSCSI, RFC 7143 11 ---- */
 
@@ -275,14 +281,15 @@ static int verb_outside(char **arg)
     return len >= 0;
 }
 
-/* TEST UNIT READY */
-static void raw_command(int fd, unsigned cmd_sn)
+/* A command without data. */
+static void raw_command(int fd, unsigned char op, unsigned cmd_sn)
 {
     unsigned char bhs[48] = {0x01, 0x81};
 
     bhs[9] = 1; /* LUN 1 */
     put32(bhs + 16, cmd_sn);
     put32(bhs + 24, cmd_sn);
+    bhs[32] = op;
     raw_send(fd, bhs, "", 0);
 }
 
@@ -333,7 +340,7 @@ static int verb_pings(char **arg)
         return 1;
     }
     for (i = 0; i < seconds * 10; i++) {
-        raw_command(fd, cmd_sn++);
+        raw_command(fd, TUR, cmd_sn++);
         n = pings_count(fd, cmd_sn, 100);
         if (n < 0)
             break;
@@ -343,6 +350,82 @@ static int verb_pings(char **arg)
     printf("pings while commands came: %d, while none came: %d\n", busy, idle);
     close(fd);
     return !(i == seconds * 10 && busy == 0 && idle >= 1);
+}
+
+/* The status of the next command that is answered, -1: nothing for ms, -2: the connection is gone. */
+static int raw_status(int fd, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    unsigned char bhs[48];
+    char data[4096];
+
+    do {
+        if (poll(&p, 1, ms) == 0)
+            return -1;
+        if (raw_recv(fd, bhs, data, sizeof(data)) < 0)
+            return -2;
+    } while ((bhs[0] & 0x3f) != 0x21);
+    return bhs[3];
+}
+
+static int window_login(char **arg, unsigned isid_low)
+{
+    char text[4200];
+    int len, fd = raw_connect(arg[0], arg[1]);
+
+    if (raw_login(fd, arg[2], isid_low, OPERATIONAL_FIRST, "InitialR2T=No\0", 14, text, &len)) {
+        fprintf(stderr, "login refused\n");
+        exit(1);
+    }
+    raw_command(fd, TUR, 1); /* takes the UNIT ATTENTION */
+    if (raw_status(fd, 5000) < 0) {
+        fprintf(stderr, "no answer\n");
+        exit(1);
+    }
+    return fd;
+}
+
+static int verb_window(char **arg)
+{
+    int fd = window_login(arg, 0x646464), n = atoi(arg[3]), status, i, full = 0, good = 0;
+
+    kill(atoi(arg[4]), SIGUSR1);
+    usleep(200000);
+    for (i = 0; i < n; i++)
+        raw_command(fd, SYNC_CACHE, (unsigned)i + 2);
+    while ((status = raw_status(fd, 500)) == SCSI_STATUS_TASK_SET_FULL)
+        full++;
+    kill(atoi(arg[4]), SIGUSR1);
+    while (status == -1 || status == SCSI_STATUS_GOOD) {
+        good += status == SCSI_STATUS_GOOD;
+        if (full + good == n)
+            break;
+        status = raw_status(fd, 10000);
+    }
+    printf("good=%d of %d, full=%d, last status %d\n", good, n, full, status);
+    close(fd);
+    return !(full > 0 && full + good == n);
+}
+
+static int verb_deaf(char **arg)
+{
+    int fd = window_login(arg, 0x656565), i;
+    unsigned char bhs[48] = {0x01, 0x81};
+
+    bhs[9] = 1;
+    bhs[32] = 0x12; /* INQUIRY, standard data of 4 KiB: answers pile up where nobody reads them */
+    bhs[35] = 0x10;
+    put32(bhs + 20, 4096);
+    bhs[1] = 0xc1; /* final, read, simple */
+    for (i = 0; i < 200000; i++) {
+        put32(bhs + 16, (unsigned)i + 2);
+        put32(bhs + 24, (unsigned)i + 2);
+        if (send(fd, bhs, sizeof(bhs), MSG_NOSIGNAL) != (ssize_t)sizeof(bhs))
+            break;
+    }
+    printf("disconnected after %d requests\n", i);
+    close(fd);
+    return i == 200000;
 }
 
 /* ---- libiscsi ---- */
@@ -560,6 +643,8 @@ int main(int argc, char **argv)
         {"time2wait", 3, verb_time2wait},
         {"tsih", 3, verb_tsih},
         {"pings", 4, verb_pings},
+        {"window", 5, verb_window},
+        {"deaf", 3, verb_deaf},
         {"vanish", 4, verb_vanish},
         {"outside", 3, verb_outside},
         {"toolong", 1, verb_toolong},

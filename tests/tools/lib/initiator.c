@@ -30,7 +30,7 @@
 #define LOGIN_MS         3000 // a login that is held longer is begun anew
 #define NOP_INTERVAL_MS  1000
 #define BUSY_RETRY_MS    50
-#define BUSY_ANSWERS_MAX 200 // 10 s; then it is the application's error
+#define BUSY_ANSWERS_MAX 200 // 10 s by default; then it is the application's error
 
 enum phase { DOWN, CONNECTING, LOGIN, UP };
 
@@ -42,7 +42,7 @@ struct pms_initiator {
     uint64_t isid_seed;
     bool libiscsi_reconnect;
     bool verbose;
-    uint64_t nop_timeout_ns;
+    uint64_t nop_timeout_ns, busy_retry_ns;
     enum phase phase;
     uint64_t deadline_ns; // of the attempt under way
     uint64_t next_try_ns; // in DOWN
@@ -261,7 +261,8 @@ static int answer_judge(struct pms_initiator *ini, struct pms_io *io, char *text
     }
     if (io->status == SCSI_STATUS_BUSY || io->status == SCSI_STATUS_TASK_SET_FULL) {
         ini->stats.busy++;
-        io->retry_at_ns = now_ns() + BUSY_RETRY_MS * MS;
+        ini->stats.full += io->status == SCSI_STATUS_TASK_SET_FULL;
+        io->retry_at_ns = now_ns() + ini->busy_retry_ns;
         snprintf(text, size, "BUSY or TASK SET FULL %d times", BUSY_ANSWERS_MAX);
         return ++io->busy_answers < BUSY_ANSWERS_MAX ? -EAGAIN : -EIO;
     }
@@ -464,6 +465,7 @@ int pms_initiator_open(struct pms_initiator **out, const struct pms_initiator_op
     ini->libiscsi_reconnect = opts->libiscsi_reconnect;
     ini->verbose = opts->verbose;
     ini->nop_timeout_ns = opts->nop_timeout_ms * MS;
+    ini->busy_retry_ns = (opts->busy_retry_ms ? opts->busy_retry_ms : BUSY_RETRY_MS) * MS;
     snprintf(ini->name, sizeof ini->name, "%s", opts->name);
     ini->url_ctx = iscsi_create_context(ini->name);
     if (ini->url_ctx)

@@ -46,6 +46,7 @@ struct pms_initiator_opts {
     bool verbose;             // a line on stdout for each connection lost and found
     uint32_t nop_timeout_ms;  // without any answer for so long, the connection is given up
     uint32_t open_timeout_ms; // for the first login
+    uint32_t busy_retry_ms;   // a refused command is sent again after so long; 0: 50 ms
 };
 
 struct pms_initiator_stats {
@@ -53,6 +54,7 @@ struct pms_initiator_stats {
     uint64_t unit_attentions; // 29h seen after a reconnect, and retried
     uint64_t mode_changes;    // 2A/01 seen (the write cache was switched), and retried
     uint64_t busy;            // BUSY and TASK SET FULL, retried
+    uint64_t full;            // the latter alone
     uint64_t resent;          // commands sent more than once
 };
 
