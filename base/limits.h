@@ -19,6 +19,7 @@
 #define PMS_REGION_BYTES      (1u << 20)  // unit of dirty tracking
 #define PMS_BRICK_DATA_OFFSET (4u << 20)  // where array data starts in a brick
 #define PMS_IO_BYTES_MAX      (4u << 20)  // one SCSI command's payload
+#define PMS_ZERO_BYTES_MAX    (4u << 20)  // zeroed by one operation: more is split
 #define PMS_VOLATILE_BYTES    (64u << 20) // with the write cache on: acknowledged, not yet stable, at most
 #define PMS_VOLATILE_MS       1000        // and for so long at most
 

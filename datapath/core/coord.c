@@ -11,6 +11,8 @@
  * it is stable. A flush goes to every slot that a write would go to, and is answered when all of them flushed;
  * the primary flushes by itself, so that little is volatile and not for long. When too much is, a write is not
  * flagged: whoever writes faster than the disks waits for them.
+ *
+ * Zeroing is a write in everything but what travels: a ZERO names its range and carries no payload.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -73,6 +75,11 @@ static bool conflict(enum cop_kind a, enum cop_kind b)
     return a == COP_WRITE || b == COP_WRITE;
 }
 
+static bool is_zero(const struct cop *c)
+{
+    return c->op != NULL && c->op->type == PMS_DP_ZERO;
+}
+
 static bool must_wait(const struct pms_dp *dp, const struct cop *c)
 {
     if (!serving(dp))
@@ -84,6 +91,8 @@ static bool must_wait(const struct pms_dp *dp, const struct cop *c)
     for (const struct pms_list *p = c->link.prev; p != &dp->cops; p = p->prev) {
         const struct cop *e = pms_list_entry(p, struct cop, link);
 
+        if (PMS_MUTANT(ZERO_UNORDERED) && (is_zero(e) || is_zero(c)))
+            continue;
         if (conflict(e->kind, c->kind) && overlap(e->offset, e->length, c->offset, c->length))
             return true;
     }
@@ -108,11 +117,12 @@ static void send_write(struct pms_dp *dp, const struct cop *c, uint8_t slots)
     for (uint8_t s = 0; s < dp->conf.n_slots; s++) {
         if (s == dp->self || !(slots & dp->link_up & BIT(s)))
             continue;
-        struct pms_frame f = dp_frame(dp, PMS_FRAME_WRITE, s);
+        struct pms_frame f = dp_frame(dp, dp_write_frame(c), s);
 
         f.seq = c->seq;
         f.offset = c->offset;
-        f.length = f.payload_len = c->length;
+        f.length = c->length;
+        f.payload_len = c->op->buf != NULL ? c->length : 0;
         f.arg2 = dp_incarnation(dp, s);
         if (c->is_volatile && (dp->conf.in_sync & BIT(s)))
             f.flags = PMS_FRAME_F_VOLATILE;
@@ -244,14 +254,23 @@ static void finish(struct pms_dp *dp, struct cop *c)
     cop_free(dp, c);
 }
 
+static bool is_well_formed(const struct pms_dp_op *op)
+{
+    if (op->offset % 512 != 0 || op->length % 512 != 0 || op->length == 0)
+        return false;
+    if (op->type == PMS_DP_ZERO)
+        return op->buf == NULL && op->length <= PMS_ZERO_BYTES_MAX;
+    return op->length <= PMS_IO_BYTES_MAX && op->buf != NULL && op->buf->len >= op->length;
+}
+
 void dp_coord_submit(struct pms_dp *dp, struct pms_dp_op *op)
 {
-    static const enum cop_kind kinds[] = {
-        [PMS_DP_READ] = COP_READ, [PMS_DP_WRITE] = COP_WRITE, [PMS_DP_FLUSH] = COP_FLUSH};
+    static const enum cop_kind kinds[] = {[PMS_DP_READ] = COP_READ,
+                                          [PMS_DP_WRITE] = COP_WRITE,
+                                          [PMS_DP_FLUSH] = COP_FLUSH,
+                                          [PMS_DP_ZERO] = COP_WRITE};
 
-    if (op->type != PMS_DP_FLUSH &&
-        (op->offset % 512 != 0 || op->length % 512 != 0 || op->length == 0 || op->length > PMS_IO_BYTES_MAX ||
-         op->buf == NULL || op->buf->len < op->length)) {
+    if (op->type != PMS_DP_FLUSH && !is_well_formed(op)) {
         complete(dp, op, -EINVAL);
         return;
     }
@@ -262,8 +281,7 @@ void dp_coord_submit(struct pms_dp *dp, struct pms_dp_op *op)
     }
     struct cop *c = cop_new(dp, kinds[op->type], op->offset, op->length);
     c->op = op;
-    c->is_volatile =
-        op->type == PMS_DP_WRITE && dp->conf.write_cache && (!op->fua || PMS_MUTANT(FUA_IGNORED));
+    c->is_volatile = c->kind == COP_WRITE && dp->conf.write_cache && (!op->fua || PMS_MUTANT(FUA_IGNORED));
     op->priv = c;
     dp->recheck_start = true;
 }

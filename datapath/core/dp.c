@@ -69,6 +69,7 @@ const char *pms_mutant_name(int m)
         [PMS_MUTANT_CLEAR_UNFLUSHED] = "clear-unflushed",
         [PMS_MUTANT_ADMIT_UNFLUSHED] = "admit-unflushed",
         [PMS_MUTANT_ANY_ANCESTOR] = "any-ancestor",
+        [PMS_MUTANT_ZERO_UNORDERED] = "zero-unordered",
     };
     return m >= 0 && m < PMS_MUTANT_END ? names[m] : NULL;
 }

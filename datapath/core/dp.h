@@ -11,9 +11,9 @@
  * back. The same object code runs in pmsd and in the simulator. Not thread-safe: one thread owns a dp.
  *
  * What the driver owes:
- *  - Disk: a READ or WRITE is reported by pms_dp_disk_done when it is done. Disk writes may be reordered and may be
- *    lost or torn until a FLUSH that was issued after their completion has completed. Offsets are absolute in the
- *    brick.
+ *  - Disk: a READ, WRITE or ZERO is reported by pms_dp_disk_done when it is done. ZERO is a write of zeros without a
+ *    buffer. Disk writes may be reordered and may be lost or torn until a FLUSH that was issued after their completion
+ *    has completed. Offsets are absolute in the brick.
  *  - Brick: before it reads the metadata for pms_dp_create it locks the brick (no I/O of an earlier life is in flight
  *    any more) and flushes it, so that everything read later, metadata and data, is stable.
  *  - Links: each node dials each other node; requests go out on the own link and answers come back on it. A
@@ -78,14 +78,16 @@ struct pms_dp_init {
 };
 
 /* A client's command. The driver owns the struct and may reuse it after COMPLETE or DROP names it. */
-enum pms_dp_op_type { PMS_DP_READ, PMS_DP_WRITE, PMS_DP_FLUSH };
+enum pms_dp_op_type { PMS_DP_READ, PMS_DP_WRITE, PMS_DP_FLUSH, PMS_DP_ZERO };
 struct pms_dp_op {
     enum pms_dp_op_type type;
-    uint64_t offset;       /* bytes, multiple of 512 */
-    uint32_t length;       /* bytes, multiple of 512, at most PMS_IO_BYTES_MAX; 0 for FLUSH */
-    struct pms_iobuf *buf; /* length bytes; the dp takes its own references while it needs them */
+    uint64_t offset; /* bytes, multiple of 512 */
+    uint32_t
+        length; /* bytes, multiple of 512, at most PMS_IO_BYTES_MAX (ZERO: PMS_ZERO_BYTES_MAX); 0 for FLUSH */
+    struct pms_iobuf
+        *buf; /* READ, WRITE: length bytes; the dp takes its own references while it needs them */
     bool
-        fua; /* WRITE: stable before it is answered, also with the write cache on; READ: what it returns is */
+        fua; /* WRITE, ZERO: stable before it is answered, also with the write cache on; READ: what it returns is */
     void *user; /* the driver's */
     void *priv; /* the dp's */
 };
@@ -101,7 +103,7 @@ enum pms_dp_action_type {
     PMS_DP_ACT_STATUS,     /* role, serving, leased or resync changed: look at pms_dp_status_get */
 };
 
-enum pms_dp_disk_type { PMS_DP_DISK_READ, PMS_DP_DISK_WRITE, PMS_DP_DISK_FLUSH };
+enum pms_dp_disk_type { PMS_DP_DISK_READ, PMS_DP_DISK_WRITE, PMS_DP_DISK_FLUSH, PMS_DP_DISK_ZERO };
 enum pms_dp_transition { PMS_DP_TAKEOVER, PMS_DP_REFRESH, PMS_DP_EJECT, PMS_DP_ADMIT, PMS_DP_HANDOVER };
 
 struct pms_dp_action {
@@ -268,7 +270,8 @@ enum pms_mutant {
     PMS_MUTANT_UNCLEAN_ALONE,     /* an unclean node takes over although others were not asked or are clean */
     PMS_MUTANT_CLEAR_UNFLUSHED,   /* regions are cleared without a flush after their last write */
     PMS_MUTANT_ADMIT_UNFLUSHED,   /* a resync does not end with a flush */
-    PMS_MUTANT_ANY_ANCESTOR, /* a blank brick takes itself for an unclean descendant of the in-sync one */
+    PMS_MUTANT_ANY_ANCESTOR,   /* a blank brick takes itself for an unclean descendant of the in-sync one */
+    PMS_MUTANT_ZERO_UNORDERED, /* zeroing overtakes, and is overtaken by, what it overlaps (I5) */
     PMS_MUTANT_END
 };
 extern int pms_mutant;

@@ -44,7 +44,7 @@ struct brick {
 };
 
 /* ---- replica.c: work on the own brick for any primary, the own one too ---- */
-enum rop_kind { ROP_WRITE, ROP_SUMS, ROP_FLUSH };
+enum rop_kind { ROP_WRITE, ROP_SUMS, ROP_FLUSH }; /* ROP_WRITE: ZERO too */
 enum rop_state { ROP_WAIT, ROP_DISK, ROP_WRITTEN };
 struct rop {
     struct pms_list link; /* replica.rops, arrival order */
@@ -80,7 +80,7 @@ struct replica {
 };
 
 /* ---- coord.c: the primary's operations, in order of submission ---- */
-enum cop_kind { COP_READ, COP_WRITE, COP_FLUSH, COP_COPY };
+enum cop_kind { COP_READ, COP_WRITE, COP_FLUSH, COP_COPY }; /* COP_WRITE: ZERO too */
 enum cop_state { COP_QUEUED, COP_ACTIVE };
 struct cop {
     struct pms_list link; /* coord.cops */
@@ -264,6 +264,11 @@ static inline void bit_clear(uint8_t *b, uint32_t i)
 static inline bool overlap(uint64_t a, uint32_t alen, uint64_t b, uint32_t blen)
 {
     return a < b + blen && b < a + alen;
+}
+
+static inline uint8_t dp_write_frame(const struct cop *c)
+{
+    return c->op->type == PMS_DP_ZERO ? PMS_FRAME_ZERO : PMS_FRAME_WRITE;
 }
 
 /* brick.c */

@@ -114,6 +114,7 @@ const char *pms_frame_name(uint8_t type)
         [PMS_FRAME_GOODBYE] = "GOODBYE",
         [PMS_FRAME_FLUSH] = "FLUSH",
         [PMS_FRAME_FLUSH_ACK] = "FLUSH_ACK",
+        [PMS_FRAME_ZERO] = "ZERO",
     };
     return type < PMS_FRAME_TYPE_END && names[type] != NULL ? names[type] : "?";
 }

@@ -16,8 +16,8 @@ enum pms_frame_type {
     PMS_FRAME_HB = 1, /* heartbeat of the primary; arg = sender's clock, ns; arg2 = incarnation it expects */
     PMS_FRAME_HB_ACK, /* arg echoed; arg2 = the slot's incarnation */
     PMS_FRAME_WRITE,  /* payload to offset; made stable before the answer, unless flagged VOLATILE */
-    PMS_FRAME_WRITE_ACK,
-    PMS_FRAME_CLEAR, /* payload: u32 region numbers that are equal and stable on all slots; no answer */
+    PMS_FRAME_WRITE_ACK, /* also of ZERO */
+    PMS_FRAME_CLEAR,     /* payload: u32 region numbers that are equal and stable on all slots; no answer */
     PMS_FRAME_ASK, /* may I take over into epoch? raises no floor (R9); arg: 1 = the sender is unclean (R6) */
     PMS_FRAME_ASK_ACK,
     PMS_FRAME_PROMISE,     /* promise me epoch, durably */
@@ -29,6 +29,7 @@ enum pms_frame_type {
     PMS_FRAME_GOODBYE,     /* I stop soon: eject me now, and do not take me back meanwhile; no answer */
     PMS_FRAME_FLUSH,       /* all that was acknowledged before is made stable before the answer */
     PMS_FRAME_FLUSH_ACK,
+    PMS_FRAME_ZERO, /* a WRITE of zeros to [offset, offset+length), without payload; answered by WRITE_ACK */
     PMS_FRAME_TYPE_END
 };
 
@@ -45,7 +46,7 @@ enum pms_frame_status {
     PMS_FRAME_STATUS_END
 };
 
-#define PMS_FRAME_F_VOLATILE 1u /* WRITE: answered when written, before it is stable (write cache on) */
+#define PMS_FRAME_F_VOLATILE 1u /* WRITE, ZERO: answered when written, before it is stable (write cache on) */
 #define PMS_FRAME_F_ALL      1u
 
 struct pms_frame {

@@ -21,7 +21,7 @@ static const uint8_t ack_of[PMS_FRAME_TYPE_END] = {
     [PMS_FRAME_HB] = PMS_FRAME_HB_ACK,       [PMS_FRAME_WRITE] = PMS_FRAME_WRITE_ACK,
     [PMS_FRAME_ASK] = PMS_FRAME_ASK_ACK,     [PMS_FRAME_PROMISE] = PMS_FRAME_PROMISE_ACK,
     [PMS_FRAME_MAP] = PMS_FRAME_MAP_ACK,     [PMS_FRAME_SUMS] = PMS_FRAME_SUMS_ACK,
-    [PMS_FRAME_FLUSH] = PMS_FRAME_FLUSH_ACK,
+    [PMS_FRAME_FLUSH] = PMS_FRAME_FLUSH_ACK, [PMS_FRAME_ZERO] = PMS_FRAME_WRITE_ACK,
 };
 
 void dp_replica_init(struct pms_dp *dp, uint64_t now)
@@ -238,6 +238,7 @@ static void on_gated(struct pms_dp *dp, uint64_t node, uint64_t conn, const stru
         on_hb(dp, node, conn, f);
         break;
     case PMS_FRAME_WRITE:
+    case PMS_FRAME_ZERO:
         if (is_foreign(dp, f))
             dp_answer(dp, node, conn, f, PMS_FRAME_WRITE_ACK, PMS_FRAME_INCARNATION, NULL);
         else
@@ -311,6 +312,10 @@ static int check_sizes(const struct pms_dp *dp, const struct pms_frame *f, const
         return f->payload_len % 4 == 0 ? 0 : PMS_EPROTO;
     case PMS_FRAME_WRITE:
         if (f->length != f->payload_len)
+            return PMS_EPROTO;
+        break;
+    case PMS_FRAME_ZERO:
+        if (f->payload_len != 0 || f->length > PMS_ZERO_BYTES_MAX)
             return PMS_EPROTO;
         break;
     case PMS_FRAME_SUMS:
@@ -387,7 +392,7 @@ int dp_replica_frame(struct pms_dp *dp, uint64_t node, uint64_t conn, const stru
 
 void dp_replica_write_local(struct pms_dp *dp, const struct cop *c)
 {
-    struct pms_frame f = dp_frame(dp, PMS_FRAME_WRITE, dp->self);
+    struct pms_frame f = dp_frame(dp, dp_write_frame(c), dp->self);
 
     if (dp->brick.failed || f.epoch < dp->brick.mem.floor)
         return; /* the coordinator learns of it by stepping down or by its own refresh */
@@ -479,11 +484,20 @@ static bool blocked(struct pms_dp *dp, const struct rop *r)
             continue; /* the disk keeps their order; a checksum waits until it is of stable data */
         if (e->kind == ROP_WRITE && r->kind == ROP_WRITE && PMS_MUTANT(OVERLAP_ALLOWED))
             continue;
+        if (PMS_MUTANT(ZERO_UNORDERED) && (e->f.type == PMS_FRAME_ZERO || r->f.type == PMS_FRAME_ZERO))
+            continue;
         if ((e->kind == ROP_WRITE || r->kind == ROP_WRITE) &&
             overlap(e->f.offset, e->f.length, r->f.offset, r->f.length))
             return true;
     }
     return false;
+}
+
+static enum pms_dp_disk_type disk_type(const struct rop *r)
+{
+    if (r->kind == ROP_SUMS)
+        return PMS_DP_DISK_READ;
+    return r->f.type == PMS_FRAME_ZERO ? PMS_DP_DISK_ZERO : PMS_DP_DISK_WRITE;
 }
 
 static bool rops_start(struct pms_dp *dp)
@@ -503,8 +517,8 @@ static bool rops_start(struct pms_dp *dp)
             r->buf = pms_iobuf_create(r->f.length);
         r->state = ROP_DISK;
         dp->rep.rops_waiting--;
-        dp_disk(dp, r->kind == ROP_SUMS ? PMS_DP_DISK_READ : PMS_DP_DISK_WRITE, dp_dreq_new(dp, DREQ_ROP, r),
-                PMS_BRICK_DATA_OFFSET + r->f.offset, r->f.length, pms_iobuf_ref(r->buf), r->buf_off);
+        dp_disk(dp, disk_type(r), dp_dreq_new(dp, DREQ_ROP, r), PMS_BRICK_DATA_OFFSET + r->f.offset,
+                r->f.length, r->buf != NULL ? pms_iobuf_ref(r->buf) : NULL, r->buf_off);
         any = true;
     }
     return any;

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// One struct per request; a transfer that ends early goes on where it stopped.
+// One struct per request; a transfer that ends early goes on where it stopped; a range that cannot be zeroed at once is
+// overwritten piece by piece.
 #include "datapath/io/disk.h"
 
 #include <errno.h>
+#include <linux/falloc.h>
+#include <stdalign.h>
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/list.h"
+
+#define ZEROS_BYTES (256u << 10)
+#define RANGE_MIN   (64u << 10) /* what is shorter is written: cheaper than to change a file's extents */
+
+static alignas(PMS_BLOCK_BYTES) uint8_t zeros[ZEROS_BYTES];
 
 struct disk_req {
     struct pms_uring_op op;
@@ -16,7 +25,20 @@ struct disk_req {
     uint32_t length, done;
     struct pms_iobuf *buf;
     uint32_t buf_off;
+    bool range; /* ZERO: by fallocate, all at once */
 };
+
+static void zero_start(struct disk_req *r, struct io_uring_sqe *sqe)
+{
+    uint32_t left = r->length - r->done;
+
+    if (r->range)
+        io_uring_prep_fallocate(sqe, r->disk->fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, r->offset,
+                                r->length);
+    else
+        io_uring_prep_write(sqe, r->disk->fd, zeros, left < ZEROS_BYTES ? left : ZEROS_BYTES,
+                            r->offset + r->done);
+}
 
 static void req_start(struct disk_req *r)
 {
@@ -34,8 +56,17 @@ static void req_start(struct disk_req *r)
     case PMS_DP_DISK_FLUSH:
         io_uring_prep_fsync(sqe, d->fd, IORING_FSYNC_DATASYNC);
         break;
+    case PMS_DP_DISK_ZERO:
+        zero_start(r, sqe);
+        break;
     }
     pms_uring_start(d->uring, sqe, &r->op);
+}
+
+/* The file system or device cannot do it, or not now (ENOSPC: for what describes the range, not for the range). */
+static bool is_range_refused(int res)
+{
+    return res == -EOPNOTSUPP || res == -ENOSYS || res == -EINVAL || res == -ENODEV || res == -ENOSPC;
 }
 
 static void on_disk(struct pms_uring_op *op, int res)
@@ -48,7 +79,13 @@ static void on_disk(struct pms_uring_op *op, int res)
         req_start(r);
         return;
     }
-    if (res >= 0 && r->type != PMS_DP_DISK_FLUSH) {
+    if (r->range && is_range_refused(res)) {
+        d->zeroes_badly |= res != -ENOSPC;
+        r->range = false;
+        req_start(r);
+        return;
+    }
+    if (res >= 0 && r->type != PMS_DP_DISK_FLUSH && !r->range) {
         r->done += (uint32_t)res;
         if (res > 0 && r->done < r->length) {
             req_start(r);
@@ -76,16 +113,20 @@ void pms_disk_submit(struct pms_disk *d, enum pms_dp_disk_type type, uint64_t ta
     struct disk_req *r = malloc(sizeof *r);
 
     PMS_CHECK_MSG(r != NULL, "out of memory");
-    PMS_CHECK(type == PMS_DP_DISK_FLUSH ||
+    PMS_CHECK(type == PMS_DP_DISK_FLUSH || (type == PMS_DP_DISK_ZERO && length > 0 && buf == NULL) ||
               (length > 0 && buf != NULL && length <= buf->len && buf_off <= buf->len - length));
     *r = (struct disk_req){.disk = d, .type = type, .tag = tag, .offset = offset, .length = length};
     r->op.done = on_disk;
     r->buf = buf;
     r->buf_off = buf_off;
+    /* Whole blocks only: else the file system zeroes the rest in its cache, beside the direct I/O of others. */
+    r->range = type == PMS_DP_DISK_ZERO && !d->zeroes_badly && length >= RANGE_MIN &&
+               offset % PMS_BLOCK_BYTES == 0 && length % PMS_BLOCK_BYTES == 0;
     d->inflight++;
     d->reads += type == PMS_DP_DISK_READ;
     d->writes += type == PMS_DP_DISK_WRITE;
     d->flushes += type == PMS_DP_DISK_FLUSH;
+    d->zeroings += type == PMS_DP_DISK_ZERO;
     d->read_bytes += type == PMS_DP_DISK_READ ? length : 0;
     d->written_bytes += type == PMS_DP_DISK_WRITE ? length : 0;
     req_start(r);

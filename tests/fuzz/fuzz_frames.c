@@ -52,12 +52,14 @@ static void disk_do(struct run *r, const struct pms_dp_action *a)
 {
     if (a->disk.type != PMS_DP_DISK_FLUSH) {
         PMS_CHECK(a->disk.offset + a->disk.length <= PMS_BRICK_DATA_OFFSET + SIZE);
-        PMS_CHECK(a->buf_off + a->disk.length <= a->buf->len);
+        PMS_CHECK(a->disk.type == PMS_DP_DISK_ZERO || a->buf_off + a->disk.length <= a->buf->len);
     }
     if (a->disk.type == PMS_DP_DISK_WRITE)
         memcpy(disk + a->disk.offset, a->buf->data + a->buf_off, a->disk.length);
     else if (a->disk.type == PMS_DP_DISK_READ)
         memcpy(a->buf->data + a->buf_off, disk + a->disk.offset, a->disk.length);
+    else if (a->disk.type == PMS_DP_DISK_ZERO)
+        memset(disk + a->disk.offset, 0, a->disk.length);
     pms_dp_disk_done(r->dp, r->now, a->disk.tag, 0);
 }
 

@@ -22,21 +22,38 @@ static uint64_t sector_value(struct sim *sim, const struct node *n, bool stable,
     return value;
 }
 
+// It was certainly over before the acknowledged write began.
+static bool was_over(const struct attempt *a, const struct attempt *acked)
+{
+    return (a->end != CHECK_NEVER ? a->end : a->fenced) < acked->start;
+}
+
+// Zeros in the sector are older, unless something zeroed it that was not over before.
+static bool are_zeros_older(const struct sim *sim, uint32_t sector, const struct attempt *acked)
+{
+    uint64_t at = (uint64_t)sector * PMS_SECTOR_BYTES;
+
+    for (size_t i = 0; i < sim->clients.n_attempts; i++) {
+        const struct attempt *a = sim->clients.attempts[i];
+
+        if (a->op.type == PMS_DP_ZERO && a->start != 0 && at >= a->op.offset &&
+            at < a->op.offset + a->op.length && (a == acked || !was_over(a, acked)))
+            return false;
+    }
+    return true;
+}
+
 // True if value was certainly over before the acknowledged write began.
-static bool is_older(const struct sim *sim, uint64_t value, const struct attempt *acked)
+static bool is_older(const struct sim *sim, uint32_t sector, uint64_t value, const struct attempt *acked)
 {
     const struct attempt *a;
-    uint64_t end;
 
     if (value == acked->value)
         return false;
     if (value == 0)
-        return true;
+        return are_zeros_older(sim, sector, acked);
     a = client_attempt(sim, value);
-    if (a == NULL)
-        return true;
-    end = a->end != CHECK_NEVER ? a->end : a->fenced;
-    return end < acked->start;
+    return a == NULL || was_over(a, acked);
 }
 
 // What a power loss right now would leave on this in-sync brick must be new enough.
@@ -48,7 +65,7 @@ static void check_sector(struct sim *sim, const struct node *n, uint32_t sector)
     if (acked == NULL || sim->failed)
         return;
     value = sector_value(sim, n, true, sector);
-    if (is_older(sim, value, acked))
+    if (is_older(sim, sector, value, acked))
         sim_violation(
             sim,
             "%s is in sync at e%llu, but sector %u of its brick has #%llu, older than the acknowledged #%llu",
@@ -94,7 +111,7 @@ static void on_unclean_takeover(struct sim *sim)
 
         for (uint32_t i = 0; (r->slots >> s & 1) != 0 && i < sim->sectors && !sim->failed; i++) {
             r->value[s][i] = sector_value(sim, n, false, i);
-            if (au->acked[i] != NULL && is_older(sim, r->value[s][i], au->acked[i]))
+            if (au->acked[i] != NULL && is_older(sim, i, r->value[s][i], au->acked[i]))
                 sim_violation(sim, "%s, unclean, has #%llu in sector %u, older than the flushed #%llu",
                               n->name, (unsigned long long)r->value[s][i], i,
                               (unsigned long long)au->acked[i]->value);
@@ -149,6 +166,17 @@ uint64_t audit_seen(struct sim *sim, uint32_t sector, uint64_t at, uint64_t valu
     return value != 0 ? value : UINT64_MAX;
 }
 
+bool audit_zeros_initial(const struct sim *sim, uint32_t sector, uint64_t at)
+{
+    unsigned n = resets_before(sim, at);
+    const struct reset *r = n > 0 ? &sim->audit.resets[n - 1] : NULL;
+
+    for (unsigned s = 0; r != NULL && s < sim->n_slots; s++)
+        if ((r->slots >> s & 1) != 0 && r->value[s][sector] == 0)
+            return !r->is_seen[sector] || r->seen[sector] == 0;
+    return r == NULL;
+}
+
 static void acked(struct audit *au, struct attempt *a)
 {
     uint32_t sector = (uint32_t)(a->op.offset / PMS_SECTOR_BYTES), count = a->op.length / PMS_SECTOR_BYTES;
@@ -167,8 +195,7 @@ static void flushed(struct sim *sim, const struct attempt *flush)
     for (size_t i = 0; i < sim->clients.n_attempts; i++) {
         struct attempt *a = sim->clients.attempts[i];
 
-        if (a->op.type == PMS_DP_WRITE && a->end != CHECK_NEVER && a->end <= flush->start &&
-            a->start >= since)
+        if (attempt_is_write(a) && a->end != CHECK_NEVER && a->end <= flush->start && a->start >= since)
             acked(au, a);
     }
     check_slots(sim, 0, sim->sectors);
@@ -205,7 +232,7 @@ void audit_answer(struct sim *sim, struct node *n, struct attempt *a)
         return;
     }
     au->answers++;
-    if (a->op.type == PMS_DP_WRITE && a->fenced != CHECK_NEVER && !may_be_late(sim, a))
+    if (attempt_is_write(a) && a->fenced != CHECK_NEVER && !may_be_late(sim, a))
         sim_violation(sim, "%s executes write #%llu of an old session after a later one was served", n->name,
                       (unsigned long long)a->value);
     if (conf->epoch < au->epoch && !may_be_late(sim, a))
@@ -225,7 +252,7 @@ void audit_answer(struct sim *sim, struct node *n, struct attempt *a)
         au->node = n->index;
         au->life = n->life;
     }
-    if (a->op.type != PMS_DP_WRITE || !a->durable)
+    if (!attempt_is_write(a) || !a->durable)
         return;
     acked(au, a);
     check_slots(sim, sector, count);

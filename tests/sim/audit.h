@@ -39,6 +39,8 @@ void audit_deinit(struct sim *sim);
 // For the history: a sector is another one after each unclean takeover, and begins with what it held then.
 uint32_t audit_key(const struct sim *sim, uint32_t sector, uint64_t at);
 uint64_t audit_seen(struct sim *sim, uint32_t sector, uint64_t at, uint64_t value);
+// Zeros that were read there may be what the sector began with.
+bool audit_zeros_initial(const struct sim *sim, uint32_t sector, uint64_t at);
 // All bricks of the array are equal, and stable.
 void audit_equal(struct sim *sim);
 

@@ -19,14 +19,28 @@
 struct cluster {
     uint64_t value;
     uint64_t f, s;
+    bool zeros;
 };
 
+static bool saw_zeros(const struct check_op *op)
+{
+    return op->zeros && !op->write;
+}
+
+/*
+ * Zeros tell not which write they are of, so the method does not hold for the reads that saw them. A history without
+ * these reads is linearizable if the whole is: writes of zeros are judged as writes that nobody has read. And each
+ * such read alone must have a write of zeros, or the initial value, that no other write has certainly replaced before
+ * the read began.
+ */
 static int by_sector_and_value(const void *a, const void *b)
 {
     const struct check_op *x = a, *y = b;
 
     if (x->sector != y->sector)
         return x->sector < y->sector ? -1 : 1;
+    if (saw_zeros(x) != saw_zeros(y))
+        return saw_zeros(x) ? 1 : -1;
     if (x->value != y->value)
         return x->value < y->value ? -1 : 1;
     if (x->write != y->write)
@@ -72,7 +86,7 @@ static bool cluster_make(const struct check_op *ops, size_t n, struct cluster *c
                  (unsigned long long)ops->value);
         return false;
     }
-    *c = (struct cluster){.value = write->value, .f = write->end, .s = write->start};
+    *c = (struct cluster){.value = write->value, .f = write->end, .s = write->start, .zeros = write->zeros};
     *counts = write->answered || reads < n;
     for (size_t i = reads; i < n; i++) {
         if (ops[i].end < write->start) {
@@ -131,6 +145,60 @@ static bool zones_agree(uint32_t sector, struct cluster *c, size_t n, char *why,
     return true;
 }
 
+// Can the read be of these zeros, written (or there) from start to end? Never if a value must lie between.
+static bool explains(const struct check_op *read, uint64_t start, uint64_t end, const struct cluster *c,
+                     size_t n)
+{
+    uint64_t f = end < read->end ? end : read->end, s = start > read->start ? start : read->start;
+
+    if (read->end < start)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (c[i].value != 0 && !c[i].zeros && f < c[i].s && c[i].f < s)
+            return false;
+    return true;
+}
+
+static bool zeros_explained(const struct check_op *read, const struct check_op *ops, size_t n,
+                            const struct cluster *c, size_t n_clusters, char *why, size_t why_len)
+{
+    if (read->initial && explains(read, 0, 0, c, n_clusters))
+        return true;
+    for (size_t i = 0; i < n; i++)
+        if (ops[i].write && ops[i].zeros && explains(read, ops[i].start, ops[i].end, c, n_clusters))
+            return true;
+    snprintf(why, why_len, "sector %u: a read from %llu to %llu saw zeros, which something else had replaced",
+             read->sector, (unsigned long long)read->start, (unsigned long long)read->end);
+    return false;
+}
+
+// All operations of one sector.
+static bool sector_judge(const struct check_op *ops, size_t n, struct cluster *clusters, char *why,
+                         size_t why_len)
+{
+    size_t plain = 0, count = 0;
+    bool ok = true;
+
+    while (plain < n && !saw_zeros(&ops[plain]))
+        plain++;
+    if (plain == 0 || ops[0].value != 0)
+        clusters[count++] = (struct cluster){0}; // the initial value, never seen
+    for (size_t i = 0; ok && i < plain;) {
+        size_t m = i + 1;
+        bool counts;
+
+        while (m < plain && ops[m].value == ops[i].value)
+            m++;
+        ok = cluster_make(ops + i, m - i, &clusters[count], &counts, why, why_len);
+        count += counts;
+        i = m;
+    }
+    ok = ok && zones_agree(ops[0].sector, clusters, count, why, why_len);
+    for (size_t i = plain; ok && i < n; i++)
+        ok = zeros_explained(&ops[i], ops, plain, clusters, count, why, why_len);
+    return ok;
+}
+
 bool check_history(struct check_op *ops, size_t n, char *why, size_t why_len)
 {
     struct cluster *clusters = calloc(n + 2, sizeof *clusters);
@@ -140,22 +208,12 @@ bool check_history(struct check_op *ops, size_t n, char *why, size_t why_len)
     if (n > 0)
         qsort(ops, n, sizeof *ops, by_sector_and_value);
     for (size_t i = 0; ok && i < n;) {
-        uint32_t sector = ops[i].sector;
-        size_t count = 0;
+        size_t end = i;
 
-        if (ops[i].value != 0)
-            clusters[count++] = (struct cluster){0}; // the initial value, never seen
-        while (ok && i < n && ops[i].sector == sector) {
-            size_t m = i + 1;
-            bool counts;
-
-            while (m < n && ops[m].sector == sector && ops[m].value == ops[i].value)
-                m++;
-            ok = cluster_make(ops + i, m - i, &clusters[count], &counts, why, why_len);
-            count += counts;
-            i = m;
-        }
-        ok = ok && zones_agree(sector, clusters, count, why, why_len);
+        while (end < n && ops[end].sector == ops[i].sector)
+            end++;
+        ok = sector_judge(ops + i, end - i, clusters, why, why_len);
+        i = end;
     }
     free(clusters);
     return ok;

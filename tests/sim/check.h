@@ -14,6 +14,9 @@
 struct check_op {
     uint32_t sector;
     bool write;
+    bool
+        zeros; // a write of zeros (its value is unique all the same), or a read that saw zeros (it has no value)
+    bool initial;  // a read that saw zeros: they may be what the sector held at time 0
     bool answered; // a write without an answer may have happened, before `end`, or never; such reads are left
                    // out
     uint64_t value; // written, or seen

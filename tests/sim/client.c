@@ -11,7 +11,7 @@
 #include "tests/sim/sim.h"
 
 static const char *const type_names[] = {
-    [PMS_DP_READ] = "read", [PMS_DP_WRITE] = "write", [PMS_DP_FLUSH] = "flush"};
+    [PMS_DP_READ] = "read", [PMS_DP_WRITE] = "write", [PMS_DP_FLUSH] = "flush", [PMS_DP_ZERO] = "zero"};
 
 // ---- Sectors. ----
 
@@ -154,7 +154,7 @@ static struct attempt *attempt_create(struct sim *sim, struct command *cmd, stru
     a->op.length = cmd->count * PMS_SECTOR_BYTES;
     a->op.user = a;
     a->op.fua = cmd->fua;
-    if (cmd->count > 0)
+    if (cmd->count > 0 && cmd->type != PMS_DP_ZERO)
         a->op.buf = pms_iobuf_create(a->op.length);
     remember(&sim->clients, a);
     a->end = a->fenced = CHECK_NEVER;
@@ -202,7 +202,8 @@ static void command_end(struct sim *sim, struct command *cmd)
 // The command was not answered. The client sends it again, or it is no more and another one takes its place.
 static void command_unanswered(struct sim *sim, struct command *cmd, uint64_t notice_ns)
 {
-    if (cmd->type == PMS_DP_WRITE && world_below(&sim->world, 100) < sim->plan.abandons) {
+    if ((cmd->type == PMS_DP_WRITE || cmd->type == PMS_DP_ZERO) &&
+        world_below(&sim->world, 100) < sim->plan.abandons) {
         story(sim, "c%u dies and will not send its command again", cmd->client->index);
         command_end(sim, cmd);
     } else {
@@ -269,6 +270,7 @@ void client_complete(struct sim *sim, struct node *n, struct pms_dp_op *op, int 
     sim->clients.reads += op->type == PMS_DP_READ;
     sim->clients.writes += op->type == PMS_DP_WRITE;
     sim->clients.flushes += op->type == PMS_DP_FLUSH;
+    sim->clients.zeroings += op->type == PMS_DP_ZERO;
     if (cmd != NULL) {
         cmd->current = NULL;
         cmd->client->answered++;
@@ -342,6 +344,20 @@ static void choose(struct sim *sim, struct command *cmd)
     cmd->sector = spot + cmd->count <= sectors ? spot : sectors - cmd->count;
 }
 
+// Some writes become zeroings, of up to a few regions.
+static void choose_zero(struct sim *sim, struct command *cmd)
+{
+    struct world *w = &sim->clients.zero_dice;
+
+    if (cmd->type != PMS_DP_WRITE || world_below(w, 100) >= sim->plan.zero_percent)
+        return;
+    cmd->type = PMS_DP_ZERO;
+    if (world_chance(w, 1, 3))
+        cmd->count = 1 + (uint32_t)world_skewed(w, 0, 47);
+    if (cmd->sector + cmd->count > sim->sectors)
+        cmd->sector = sim->sectors - cmd->count;
+}
+
 static void issue(struct sim *sim, struct client *c)
 {
     struct clients *cs = &sim->clients;
@@ -362,6 +378,7 @@ static void issue(struct sim *sim, struct client *c)
         cs->final_next += cmd->count;
     } else {
         choose(sim, cmd);
+        choose_zero(sim, cmd);
     }
     c->used[k] = true;
     c->open++;
@@ -397,6 +414,7 @@ void client_init(struct sim *sim)
     struct world *w = &sim->world;
 
     cs->n = 2 + (unsigned)world_below(w, 2);
+    world_init(&cs->zero_dice, sim->seed ^ 0x7a65726f65730aull);
     cs->final_next = sim->sectors;
     on_move(sim, 0);
     for (unsigned i = 0; i < cs->n; i++)
@@ -482,22 +500,33 @@ static uint64_t attempt_end(const struct attempt *a)
     return end;
 }
 
+// Zeros have no value if they may have been written.
+static uint64_t seen_of(struct sim *sim, const struct attempt *a, uint32_t i)
+{
+    if (sim->plan.zero_percent > 0 && a->seen[i] == 0)
+        return 0;
+    return audit_seen(sim, (uint32_t)(a->op.offset / PMS_SECTOR_BYTES) + i, a->start, a->seen[i]);
+}
+
 // Writes the attempt's operations, one a sector, and returns how many.
 static size_t history_of(struct sim *sim, const struct attempt *a, struct check_op *ops)
 {
     uint32_t sector = (uint32_t)(a->op.offset / PMS_SECTOR_BYTES), count = a->op.length / PMS_SECTOR_BYTES;
-    bool write = a->op.type == PMS_DP_WRITE;
+    bool write = attempt_is_write(a);
 
     if (a->start == 0 || (!write && a->end == CHECK_NEVER))
         return 0;
     for (uint32_t i = 0; i < count; i++)
-        ops[i] =
-            (struct check_op){.sector = audit_key(sim, sector + i, a->start),
-                              .write = write,
-                              .answered = a->end != CHECK_NEVER,
-                              .value = write ? a->value : audit_seen(sim, sector + i, a->start, a->seen[i]),
-                              .start = a->start,
-                              .end = attempt_end(a)};
+        ops[i] = (struct check_op){.sector = audit_key(sim, sector + i, a->start),
+                                   .write = write,
+                                   .answered = a->end != CHECK_NEVER,
+                                   .value = write ? a->value : seen_of(sim, a, i),
+                                   .start = a->start,
+                                   .end = attempt_end(a)};
+    for (uint32_t i = 0; sim->plan.zero_percent > 0 && i < count; i++) {
+        ops[i].zeros = write ? a->op.type == PMS_DP_ZERO : a->seen[i] == 0;
+        ops[i].initial = ops[i].zeros && !write && audit_zeros_initial(sim, sector + i, a->start);
+    }
     return count;
 }
 

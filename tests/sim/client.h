@@ -19,7 +19,7 @@ struct attempt {
     struct pms_list link; // node.attempts while the process has it
     struct attempt *next_try;
     struct command *command; // NULL once the client has given it up
-    uint64_t value;          // what it writes into each sector, nonzero and unique
+    uint64_t value;          // what it writes into each sector, nonzero and unique; of ZERO a name only
     int node;
     uint32_t life;
     uint64_t start;  // when the dp got it; 0: never
@@ -27,8 +27,13 @@ struct attempt {
     uint64_t fenced; // when a later epoch's answer by another process came; CHECK_NEVER: not
     uint64_t epoch;  // configuration that the node had applied at start
     uint64_t *seen;  // READ: a value a sector
-    bool durable;    // WRITE: stable when answered
+    bool durable;    // WRITE, ZERO: stable when answered
 };
+
+static inline bool attempt_is_write(const struct attempt *a)
+{
+    return a->op.type == PMS_DP_WRITE || a->op.type == PMS_DP_ZERO;
+}
 
 /* What the application wants; it lives until one attempt is answered. */
 struct command {
@@ -58,7 +63,8 @@ struct clients {
     size_t n_attempts, cap;
     uint32_t spot[4];                // sectors around which all I/O happens
     uint32_t final_next, final_done; // sectors of the reading at the end
-    uint64_t reads, writes, flushes, retries;
+    uint64_t reads, writes, zeroings, flushes, retries;
+    struct world zero_dice; // a source of chance of its own
 };
 
 void client_init(struct sim *sim);

@@ -307,6 +307,13 @@ void disk_submit(struct sim *sim, struct disk *d, const struct pms_dp_action *a)
     r->buf = a->buf;
     r->buf_off = a->buf_off;
     r->covers = d->written;
+    if (r->type == PMS_DP_DISK_ZERO) { // here no more than a write
+        PMS_CHECK(r->buf == NULL);
+        r->type = PMS_DP_DISK_WRITE;
+        r->buf = pms_iobuf_create(r->length);
+        r->buf_off = 0;
+        memset(r->buf->data, 0, r->length);
+    }
     if (r->type != PMS_DP_DISK_FLUSH) {
         PMS_CHECK_MSG(r->buf != NULL && r->buf_off + (uint64_t)r->length <= r->buf->len && r->length > 0,
                       "disk request at %llu+%u does not fit its buffer", (unsigned long long)r->offset,

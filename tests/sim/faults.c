@@ -414,6 +414,7 @@ void faults_on_frame(struct sim *sim, struct node *n, struct node *peer, uint8_t
         of = 1000;
         break;
     case PMS_FRAME_WRITE:
+    case PMS_FRAME_ZERO:
     case PMS_FRAME_WRITE_ACK:
     case PMS_FRAME_CLEAR:
         of = 60000;

@@ -66,6 +66,14 @@ static void draw_cache(struct sim *sim)
     p->fua_percent = world_chance(&own, 1, 2) ? 0 : (unsigned)world_below(&own, 50);
 }
 
+static void draw_zero(struct sim *sim)
+{
+    struct world own;
+
+    world_init(&own, sim->seed ^ 0x7a65726f7a65726full);
+    sim->plan.zero_percent = world_chance(&own, 1, 4) ? 5 + (unsigned)world_below(&own, 50) : 0;
+}
+
 static void draw_plan(struct sim *sim)
 {
     struct world *w = &sim->world;
@@ -113,6 +121,7 @@ static void draw_plan(struct sim *sim)
     p->probe_reads = p->clocks_stop || world_chance(w, 1, 6);
     p->duration_ms = (unsigned)world_range(w, 3000, 15000);
     draw_cache(sim);
+    draw_zero(sim);
     sim->region_bytes = 8192;
     sim->size_bytes = (uint64_t)regions * sim->region_bytes;
     sim->sectors = (uint32_t)(sim->size_bytes / PMS_SECTOR_BYTES);
@@ -368,14 +377,15 @@ bool sim_run(struct sim *sim, uint64_t seed, bool verbose)
     if (!sim->failed)
         client_judge(sim);
     story(sim,
-          "seed %llu: %s; %llu writes, %llu reads, %llu flushes, %llu resent; %u faults, %u transitions of "
+          "seed %llu: %s; %llu writes, %llu zeroings, %llu reads, %llu flushes, %llu resent; %u faults, %u "
+          "transitions of "
           "%u proposed; "
           "%u unclean takeovers; %llu frames, %llu events, digest %016llx",
           (unsigned long long)seed, sim->failed ? sim->verdict : "all is well",
-          (unsigned long long)sim->clients.writes, (unsigned long long)sim->clients.reads,
-          (unsigned long long)sim->clients.flushes, (unsigned long long)sim->clients.retries,
-          sim->faults.count, sim->raft.changed, sim->raft.proposals, sim->audit.n_resets,
-          (unsigned long long)sim->net.frames, (unsigned long long)sim->world.steps,
+          (unsigned long long)sim->clients.writes, (unsigned long long)sim->clients.zeroings,
+          (unsigned long long)sim->clients.reads, (unsigned long long)sim->clients.flushes,
+          (unsigned long long)sim->clients.retries, sim->faults.count, sim->raft.changed, sim->raft.proposals,
+          sim->audit.n_resets, (unsigned long long)sim->net.frames, (unsigned long long)sim->world.steps,
           (unsigned long long)sim->world.digest);
     destroy(sim);
     return !sim->failed;

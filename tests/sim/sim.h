@@ -31,6 +31,7 @@ struct plan {
     bool classic;          // nodes are killed, cut and stopped; disks and links are no worse than slow
     bool write_cache;
     unsigned flush_ms, volatile_bytes, fua_percent;
+    unsigned zero_percent; // of the writes
     bool probe_reads;
     bool clocks_stop;     // while a node is stopped, as in a paused virtual machine
     unsigned duration_ms; // of the time with faults

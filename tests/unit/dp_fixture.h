@@ -121,6 +121,8 @@ static inline void on_disk(struct world *w, int slot, const struct pms_dp_action
         memcpy(w->disk[slot] + a->disk.offset, a->buf->data + a->buf_off, a->disk.length);
     else if (a->disk.type == PMS_DP_DISK_READ)
         memcpy(a->buf->data + a->buf_off, w->disk[slot] + a->disk.offset, a->disk.length);
+    else if (a->disk.type == PMS_DP_DISK_ZERO)
+        memset(w->disk[slot] + a->disk.offset, 0, a->disk.length);
     pms_iobuf_put(a->buf);
     pms_dp_disk_done(w->dp[slot], w->now, a->disk.tag, w->fail_disk[slot] ? -5 : 0);
 }

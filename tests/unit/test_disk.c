@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "datapath/io/disk.h"
@@ -100,6 +101,53 @@ static void test_disk_when_written_and_flushed_then_it_reads_back(void **state)
     assert_int_equal(x->disk.errors, 0);
 }
 
+static void fill_and_zero(struct fixture *x, uint64_t offset, uint32_t length)
+{
+    memset(x->buf->data, 0xab, 32 << 10);
+    for (unsigned i = 0; i < 16; i++)
+        submit(x, PMS_DP_DISK_WRITE, 1, i * (32u << 10), 32 << 10, 0);
+    wait_all(x);
+    pms_disk_submit(&x->disk, PMS_DP_DISK_ZERO, 2, offset, length, NULL, 0);
+    wait_all(x);
+    assert_int_equal(x->status[2], 0);
+    for (unsigned i = 0; i < 16; i++) {
+        uint64_t at = i * (32u << 10);
+
+        submit(x, PMS_DP_DISK_READ, 3, at, 32 << 10, 0);
+        wait_all(x);
+        for (unsigned k = 0; k < 32 << 10; k++)
+            assert_int_equal(x->buf->data[k], at + k >= offset && at + k < offset + length ? 0 : 0xab);
+    }
+}
+
+static void test_disk_when_zeroed_then_exactly_that_range_is_zero(void **state)
+{
+    struct fixture *x = *state;
+
+    fill_and_zero(x, 8192, 320 << 10);        /* whole blocks */
+    fill_and_zero(x, 512, (320 << 10) + 512); /* not: more than one piece of zeros */
+    fill_and_zero(x, 4096, 4096);
+    x->disk.zeroes_badly = true; /* as a file system that knows no ZERO_RANGE */
+    fill_and_zero(x, 8192, 320 << 10);
+    assert_int_equal(x->disk.zeroings, 4);
+    assert_int_equal(x->disk.errors, 0);
+}
+
+/* A memfd knows no ZERO_RANGE. */
+static void test_disk_when_ranges_cannot_be_zeroed_then_zeros_are_written(void **state)
+{
+    struct fixture *x = *state;
+    int file = x->disk.fd, fd = memfd_create("disk", MFD_CLOEXEC);
+
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, 512 << 10), 0);
+    x->disk.fd = fd;
+    fill_and_zero(x, 8192, 320 << 10);
+    assert_true(x->disk.zeroes_badly);
+    x->disk.fd = file;
+    close(fd);
+}
+
 static void test_disk_when_read_across_the_end_then_it_is_an_io_error(void **state)
 {
     struct fixture *x = *state;
@@ -167,6 +215,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_disk_when_written_and_flushed_then_it_reads_back),
+        TEST(test_disk_when_zeroed_then_exactly_that_range_is_zero),
+        TEST(test_disk_when_ranges_cannot_be_zeroed_then_zeros_are_written),
         TEST(test_disk_when_read_across_the_end_then_it_is_an_io_error),
         TEST(test_disk_when_the_file_cannot_be_written_then_the_error_is_reported),
         TEST(test_disk_when_a_transfer_is_cut_short_then_the_rest_follows),
