@@ -29,16 +29,18 @@
 #define PMS_PORT_ISCSI 3260
 
 // Default timings.
-#define PMS_HEARTBEAT_MS      30
-#define PMS_PROMISE_MS        300
-#define PMS_LEASE_MS          250
-#define PMS_RAFT_ELECTION_MS  200
-#define PMS_RAFT_HEARTBEAT_MS 40
-#define PMS_EJECT_DEAD_MS     1000
-#define PMS_EJECT_SLOW_MS     5000
-#define PMS_ADDR_LIFETIME_S   3
-#define PMS_ORPHAN_S          300
-#define PMS_TGTD_DEAF_MS      5000 // a tgtd whose event loop is silent for so long is replaced
+#define PMS_HEARTBEAT_MS        30
+#define PMS_PROMISE_MS          300
+#define PMS_LEASE_MS            250
+#define PMS_RAFT_ELECTION_MS    200
+#define PMS_RAFT_HEARTBEAT_MS   40
+#define PMS_EJECT_DEAD_MS       1000
+#define PMS_EJECT_SLOW_MS       5000
+#define PMS_ADDR_LIFETIME_S     3
+#define PMS_ORPHAN_S            300
+#define PMS_WATCHDOG_DATA_MS    5000  // a data loop that has not turned for so long ends its pmsd
+#define PMS_WATCHDOG_CONTROL_MS 10000 // a control loop
+#define PMS_TGTD_DEAF_MS        5000  // a tgtd whose event loop is silent for so long is replaced
 
 PMS_STATIC_ASSERT(PMS_SLOTS_MAX <= PMS_NODES_MAX, "no two slots of an array share a node");
 PMS_STATIC_ASSERT(PMS_VOTERS_MAX <= PMS_NODES_MAX, "voters are nodes");

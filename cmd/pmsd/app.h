@@ -5,6 +5,7 @@
 #define PMS_CMD_PMSD_APP_H
 
 #include "base/list.h"
+#include "base/watchdog.h"
 #include "cmd/pmsd/node_file.h"
 #include "cmd/pmsd/options.h"
 #include "consensus/core/state.h"
@@ -65,6 +66,7 @@ struct pms_app {
     void (*stopped)(struct pms_app *app); // pms_member_stop's, while STOPPING
     bool stop_closing;                    // targets are down, the rooms are being closed
     uv_async_t kick;                      // something changed: tasks look again
+    struct pms_pulse pulse;               // of the control loop
     uv_timer_t tick;                      // every PMS_TICK_MS
     uv_signal_t sigterm, sigint;
 

@@ -84,6 +84,7 @@ static void on_readable(uv_poll_t *p, int status, int events)
 
     (void)status;
     (void)events;
+    pms_pulse_doing(&app->pulse, "what the data loop said");
     while (app->data != NULL && pms_loop_event_next(app->data, &ev))
         on_event(app, &ev);
     pms_app_kick(app);

@@ -9,6 +9,7 @@
 #include "cmd/pmsd/task.h"
 #include "cmd/pmsd/member.h"
 #include "cmd/pmsd/membership.h"
+#include "cmd/pmsd/alive.h"
 #include "cmd/pmsd/carrier.h"
 #include "cmd/pmsd/links.h"
 #include "cmd/pmsd/quit.h"
@@ -31,17 +32,21 @@ static void on_kick(uv_async_t *async)
 
     if (app->phase == PMS_APP_STOPPING)
         pms_member_stop_step(app);
+    pms_pulse_doing(&app->pulse, "commands and tasks");
     pms_commands_applied(app);
     pms_tasks_run(app);
+    pms_pulse_doing(&app->pulse, "arrays");
     if (app->phase == PMS_APP_MEMBER)
         pms_locals_tick(app);
     pms_quit_step(app);
+    pms_pulse_beat(&app->pulse, "other callbacks: network, API, targets");
 }
 
 static void on_tick(uv_timer_t *timer)
 {
     struct pms_app *app = timer->data;
 
+    pms_pulse_beat(&app->pulse, "members and links");
     if (app->phase == PMS_APP_MEMBER) {
         pms_members_tick(app->members);
         pms_upgrade_tick(app);
@@ -218,7 +223,10 @@ int main(int argc, char **argv)
         pms_log(PMS_LOG_WARN, "not running as root: portal addresses and targets will not work");
     versions_log(&app);
     member_begin(&app);
+    if (pms_alive_begin(&app) != 0)
+        return 1;
     uv_run(app.loop, UV_RUN_DEFAULT);
+    pms_alive_end(&app);
     if (!app.raft_failed)
         PMS_CHECK_MSG(uv_loop_close(app.loop) == 0, "a handle was left open");
     close(app.lock_fd);

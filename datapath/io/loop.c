@@ -389,10 +389,15 @@ static bool turn(struct pms_loop *loop, bool *more)
         return false;
     }
     now = pms_clock_boot_ns();
+    pms_pulse_beat(&loop->pulse, "completed requests");
     pms_uring_complete(&loop->uring);
+    pms_pulse_doing(&loop->pulse, "messages");
     messages_take(loop);
+    pms_pulse_doing(&loop->pulse, "timers");
     timers(loop, pms_clock_boot_ns());
+    pms_pulse_doing(&loop->pulse, "rings and links");
     *more = turn_end(loop);
+    pms_pulse_doing(&loop->pulse, "handing requests to the kernel");
     turn_measure(loop, now);
     return true;
 }
@@ -436,7 +441,7 @@ static void *loop_main(void *arg)
 {
     struct pms_loop *loop = arg;
     int rc = pms_uring_init(&loop->uring);
-    bool more = false;
+    bool more = false, clean;
 
     if (rc != 0) {
         started_tell(loop, rc);
@@ -449,9 +454,14 @@ static void *loop_main(void *arg)
     started_tell(loop, 0);
     /* Leases hang on heartbeats that leave in time: before other threads, where that is allowed. */
     setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+    pthread_setname_np(pthread_self(), "pms-data");
+    pms_pulse_begin(&loop->pulse, "data", PMS_WATCHDOG_DATA_MS);
     while (!loop->stopping)
         PMS_CHECK_MSG(turn(loop, &more), "the data loop cannot go on");
-    if (!wind_down(loop)) {
+    pms_pulse_doing(&loop->pulse, "stopping");
+    clean = wind_down(loop);
+    pms_pulse_end(&loop->pulse);
+    if (!clean) {
         pms_log(PMS_LOG_ERROR, "data loop: requests are still in flight, left behind");
         return NULL;
     }

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/watchdog.h"
 #include "datapath/io/brick.h"
 #include "datapath/io/disk.h"
 #include "datapath/io/loop.h"
@@ -172,6 +173,7 @@ struct pms_loop {
     struct pms_list arrays, jobs;
     struct pms_uring_op in_op; /* waits for in.fd */
     bool in_busy, stopping;
+    struct pms_pulse pulse;
     uint64_t tick_ns, peers_tick_ns, snap_ns, turn_max_ns, turn_max_since_ns, turns;
 
     /* start: the thread says whether it runs */
