@@ -157,6 +157,10 @@ void pms_aring_abandon(struct pms_array *a)
 
 static void submit(struct pms_aring *r, const struct pms_ring_cmd *cmd)
 {
+    static const enum pms_dp_op_type types[] = {[PMS_RING_READ] = PMS_DP_READ,
+                                                [PMS_RING_WRITE] = PMS_DP_WRITE,
+                                                [PMS_RING_FLUSH] = PMS_DP_FLUSH,
+                                                [PMS_RING_ZERO] = PMS_DP_ZERO};
     struct pms_array *a = r->array;
     struct ring_op *o = calloc(1, sizeof *o);
 
@@ -167,10 +171,8 @@ static void submit(struct pms_aring *r, const struct pms_ring_cmd *cmd)
     o->op.offset = cmd->offset;
     o->op.length = cmd->length;
     o->op.fua = (cmd->flags & PMS_RING_FUA) != 0;
-    o->op.type = cmd->op == PMS_RING_READ    ? PMS_DP_READ
-                 : cmd->op == PMS_RING_WRITE ? PMS_DP_WRITE
-                                             : PMS_DP_FLUSH;
-    if (o->op.type != PMS_DP_FLUSH) {
+    o->op.type = types[cmd->op]; /* pms_ring_poll has checked it */
+    if (o->op.type == PMS_DP_READ || o->op.type == PMS_DP_WRITE) {
         o->buf.data = pms_ring_data(r->ring, cmd->arena_off, cmd->length);
         PMS_CHECK(o->buf.data != NULL); /* pms_ring_poll has checked the range */
         o->buf.len = cmd->length;

@@ -133,6 +133,10 @@ static int slot_take(struct pms_ring *ring, uint32_t idx, struct pms_ring_cmd *c
     case PMS_RING_READ:
     case PMS_RING_WRITE:
         break;
+    case PMS_RING_ZERO:
+        if (s.arena_off != 0)
+            return PMS_EPROTO;
+        break;
     default:
         return PMS_EPROTO;
     }
@@ -141,6 +145,8 @@ static int slot_take(struct pms_ring *ring, uint32_t idx, struct pms_ring_cmd *c
         return PMS_EPROTO;
     if (s.length > ring->size_bytes || s.offset > ring->size_bytes - s.length)
         return PMS_EPROTO;
+    if (s.op == PMS_RING_ZERO)
+        return 0;
     if (s.length > ring->arena_bytes || s.arena_off > ring->arena_bytes - s.length)
         return PMS_EPROTO;
     return 0;

@@ -39,9 +39,11 @@ enum pms_ring_op {
     PMS_RING_READ = 1,  /* medium -> arena */
     PMS_RING_WRITE = 2, /* arena -> medium */
     PMS_RING_FLUSH = 3, /* everything completed before is made stable; offset, length, arena are 0 */
+    PMS_RING_ZERO = 4,  /* a WRITE of zeros; arena is 0 */
 };
 
-#define PMS_RING_FUA 0x1u /* flag of a WRITE (stable before the answer) or a READ (from stable storage) */
+#define PMS_RING_FUA                                                                                         \
+    0x1u /* flag of a WRITE or ZERO (stable before the answer) or a READ (from stable storage) */
 
 /* One command as pmsd gets it: already checked. */
 struct pms_ring_cmd {

@@ -190,12 +190,14 @@ static bool submit_valid(const struct pms_ring *ring, enum pms_ring_op op, unsig
 {
     if (op == PMS_RING_FLUSH)
         return flags == 0 && offset == 0 && length == 0 && arena_off == 0;
-    if (op != PMS_RING_READ && op != PMS_RING_WRITE)
+    if (op != PMS_RING_READ && op != PMS_RING_WRITE && op != PMS_RING_ZERO)
+        return false;
+    if (op == PMS_RING_ZERO && arena_off != 0)
         return false;
     return (flags & ~PMS_RING_FUA) == 0 && length > 0 && length <= PMS_RING_IO_MAX &&
            length % PMS_RING_SECTOR == 0 && offset % PMS_RING_SECTOR == 0 &&
-           arena_off % PMS_RING_SECTOR == 0 && length <= ring->arena_bytes &&
-           arena_off <= ring->arena_bytes - length;
+           arena_off % PMS_RING_SECTOR == 0 &&
+           (op == PMS_RING_ZERO || (length <= ring->arena_bytes && arena_off <= ring->arena_bytes - length));
 }
 
 int pms_ring_submit(struct pms_ring *ring, enum pms_ring_op op, unsigned flags, uint64_t offset,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Block commands to the ring and back: the reduction of SCSI's many commands to READ, WRITE and FLUSH.
+ * Block commands to the ring and back: the reduction of SCSI's many commands to READ, WRITE, ZERO and FLUSH.
  *
  *   READ, WRITE, SYNCHRONIZE CACHE   one ring command, straight from and to the command's own buffer
  *   WRITE AND VERIFY                 WRITE with FUA, then (BYTCHK 1) compared
  *   VERIFY                           read into the scratch buffer, piece by piece, and (BYTCHK 1) compared
- *   WRITE SAME                       the scratch buffer filled with the block, written piece by piece
+ *   WRITE SAME of zeros              ZERO, piece by piece: nothing but its range travels
+ *   WRITE SAME of anything else      the scratch buffer filled with the block, written piece by piece
  *   PRE-FETCH                        nothing to do: there is no cache
  *
  * The scratch buffer belongs to one command at a time; the others wait. A command whose connection has closed
@@ -28,13 +29,10 @@ static void scratch_start(struct pms_task *t)
     plug.scratch_owner = t;
     t->waits = PMS_WAIT_NO;
     if (t->io == PMS_IO_FILL) {
-        /* One block repeated, or zeros if none came. Not a copy of a payload: that is the one block. */
+        /* One block repeated. Not a copy of a payload: that is the one block. */
         fill = t->left < PMS_SCRATCH_BYTES ? (uint32_t)t->left : PMS_SCRATCH_BYTES;
-        if (scsi_get_out_length(cmd) < block)
-            memset(plug.scratch, 0, fill);
-        else
-            for (at = 0; at < fill; at += block)
-                memcpy(plug.scratch + at, scsi_get_out_buffer(cmd), block);
+        for (at = 0; at < fill; at += block)
+            memcpy(plug.scratch + at, scsi_get_out_buffer(cmd), block);
     }
     pms_io_step(t);
 }
@@ -82,6 +80,13 @@ void pms_io_step(struct pms_task *t)
         arena_off = t->arena_off;
         t->chunk = (uint32_t)t->left;
         break;
+    case PMS_IO_ZERO:
+        op = PMS_RING_ZERO;
+        arena_off = 0;
+        t->chunk = PMS_RING_IO_MAX - (uint32_t)(t->offset % PMS_RING_IO_MAX);
+        if (t->chunk > t->left)
+            t->chunk = (uint32_t)t->left;
+        break;
     case PMS_IO_FILL:
         op = PMS_RING_WRITE;
         flags = PMS_RING_FUA;
@@ -118,7 +123,7 @@ static void io_begin(struct scsi_cmd *cmd, enum pms_task_io io, uint64_t offset,
     t->offset = offset;
     t->left = length;
     t->done = 0;
-    if (io == PMS_IO_ONE || io == PMS_IO_WRITE_COMPARE)
+    if (io == PMS_IO_ONE || io == PMS_IO_WRITE_COMPARE || io == PMS_IO_ZERO)
         pms_io_step(t);
     else
         scratch_want(t);
@@ -237,6 +242,11 @@ int pms_io_verify(int host_no, struct scsi_cmd *cmd)
     return SAM_STAT_GOOD;
 }
 
+static bool is_zero(const uint8_t *p, size_t n)
+{
+    return p[0] == 0 && memcmp(p, p + 1, n - 1) == 0;
+}
+
 /* WRITE SAME(10, 16), SBC-4 5.48: no UNMAP, ANCHOR, protection, LBDATA; at most PMS_SAME_BLOCKS, never 0
  * (WSNZ). */
 int pms_io_write_same(int host_no, struct scsi_cmd *cmd)
@@ -259,7 +269,8 @@ int pms_io_write_same(int host_no, struct scsi_cmd *cmd)
     }
     status = range_check(cmd, &offset, &length);
     if (status == SAM_STAT_GOOD)
-        io_begin(cmd, PMS_IO_FILL, offset, length);
+        io_begin(cmd, ndob || is_zero(scsi_get_out_buffer(cmd), block) ? PMS_IO_ZERO : PMS_IO_FILL, offset,
+                 length);
     return status;
 }
 

@@ -38,7 +38,14 @@
 #define pms_plug_log(fmt, ...) fprintf(stderr, "bs_pms: " fmt "\n", ##__VA_ARGS__)
 
 enum pms_task_wait { PMS_WAIT_NO = 0, PMS_WAIT_GATE, PMS_WAIT_SLOT, PMS_WAIT_SCRATCH };
-enum pms_task_io { PMS_IO_ONE, PMS_IO_WRITE_COMPARE, PMS_IO_COMPARE, PMS_IO_VERIFY, PMS_IO_FILL };
+enum pms_task_io {
+    PMS_IO_ONE,
+    PMS_IO_WRITE_COMPARE,
+    PMS_IO_COMPARE,
+    PMS_IO_VERIFY,
+    PMS_IO_FILL,
+    PMS_IO_ZERO
+};
 
 /* Ours, in front of every iscsi_task that tgtd allocates. */
 struct pms_task {

@@ -329,6 +329,7 @@ static void on_client(void)
 
 static void execute(const struct pms_ring_cmd *cmd)
 {
+    static uint8_t zeros[PMS_RING_IO_MAX];
     void *data = pms_ring_data(ring, cmd->arena_off, cmd->length);
     bool ok = true;
 
@@ -337,6 +338,8 @@ static void execute(const struct pms_ring_cmd *cmd)
         ok = pread(fd_file, data, cmd->length, (off_t)cmd->offset) == (ssize_t)cmd->length;
     else if (cmd->op == PMS_RING_WRITE)
         ok = pwrite(fd_file, data, cmd->length, (off_t)cmd->offset) == (ssize_t)cmd->length;
+    else if (cmd->op == PMS_RING_ZERO)
+        ok = pwrite(fd_file, zeros, cmd->length, (off_t)cmd->offset) == (ssize_t)cmd->length;
     if (cmd->op == PMS_RING_FLUSH || (cmd->flags & PMS_RING_FUA))
         ok = fdatasync(fd_file) == 0 && ok;
     if (++executed == opt.die_after) {

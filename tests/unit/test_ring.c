@@ -154,6 +154,9 @@ static void test_submit_when_command_invalid_then_refused(void **state)
     assert_int_equal(pms_ring_submit(p.plugin, PMS_RING_WRITE, 0, 0, 1024, ARENA - 512, 0, NULL), -EINVAL);
     assert_int_equal(pms_ring_submit(p.plugin, PMS_RING_WRITE, 2, 0, 512, 0, 0, NULL), -EINVAL);
     assert_int_equal(pms_ring_submit(p.plugin, PMS_RING_FLUSH, 0, 0, 512, 0, 0, NULL), -EINVAL);
+    assert_int_equal(pms_ring_submit(p.plugin, PMS_RING_ZERO, 0, 0, 512, 4096, 0, NULL), -EINVAL);
+    assert_int_equal(pms_ring_submit(p.plugin, PMS_RING_ZERO, 0, 0, PMS_RING_IO_MAX + 512, 0, 0, NULL),
+                     -EINVAL);
     assert_int_equal(pms_ring_submit(p.plugin, (enum pms_ring_op)9, 0, 0, 512, 0, 0, NULL), -EINVAL);
     assert_int_equal(pms_ring_outstanding(p.plugin), 0);
     pair_free(&p);
@@ -352,6 +355,7 @@ static void test_poll_when_plugin_writes_nonsense_then_ring_is_broken_not_pmsd(v
         {4, (uint64_t)0 << 32 | 4096},                                    /* no such operation */
         {4, (uint64_t)200 << 32 | 4096},                                  /* no such operation */
         {4, (uint64_t)0xff << 40 | (uint64_t)PMS_RING_WRITE << 32 | 512}, /* unknown flags */
+        {4, (uint64_t)PMS_RING_ZERO << 32 | 512},                         /* zeros with a buffer */
         {4, (uint64_t)PMS_RING_FLUSH << 32 | 512},                        /* a flush with a range */
         {0, 0},                                                           /* announced, but free */
         {0, 3},                                                           /* announced, but completed */
