@@ -183,6 +183,10 @@ void dp_brick_tick(struct pms_dp *dp)
 {
     struct brick *b = &dp->brick;
 
+    /* Written a second time after the primary's flush, since a link or an epoch ended in between: the primary does
+     * not count that. */
+    if (b->volatile_since && dp->now >= b->last_volatile + 2 * MS(dp->init.timing.flush))
+        b->flush_wanted = true;
     if (b->mem.volatile_boot == 0 || b->volatile_since || b->flush_busy || b->failed ||
         (!dp->leaving && dp->now < b->last_volatile + MS(dp->init.timing.clear_idle)) ||
         !pms_list_empty(&dp->rep.rops))
@@ -265,7 +269,7 @@ void dp_brick_written(struct pms_dp *dp)
 static bool flush_start(struct pms_dp *dp)
 {
     struct brick *b = &dp->brick;
-    bool wanted = b->need_flush;
+    bool wanted = b->need_flush || b->flush_wanted;
 
     if (b->flush_busy || b->failed)
         return false;
@@ -281,7 +285,7 @@ static bool flush_start(struct pms_dp *dp)
         return false;
     b->flush_no++;
     b->flush_busy = true;
-    b->volatile_since = false;
+    b->volatile_since = b->flush_wanted = false;
     b->flush_covers_meta = b->need_flush;
     b->need_flush = false;
     dp->counters_flushes++;

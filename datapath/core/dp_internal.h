@@ -39,6 +39,7 @@ struct brick {
     uint64_t flush_no; /* of the flush issued last */
     bool failed;
     bool unclean;        /* this run began with an incarnation that may have lost acknowledged data */
+    bool flush_wanted;   /* by nobody else than the brick itself */
     bool volatile_since; /* a volatile write was acknowledged after the flush issued last */
     uint64_t last_volatile;
 };
