@@ -194,6 +194,16 @@ static struct rop *rop_new(struct pms_dp *dp, enum rop_kind kind, uint64_t node,
     return r;
 }
 
+/* The same for a peer, who may mean another incarnation of this slot. */
+static void rop_take(struct pms_dp *dp, enum rop_kind kind, uint64_t node, uint64_t conn,
+                     const struct pms_frame *f, struct pms_iobuf *buf)
+{
+    if (is_foreign(dp, f))
+        dp_answer(dp, node, conn, f, ack_of[f->type], PMS_FRAME_INCARNATION, NULL);
+    else
+        rop_new(dp, kind, node, conn, f, buf);
+}
+
 static void on_clear(struct pms_dp *dp, const struct pms_frame *f, const struct pms_iobuf *buf)
 {
     if (is_foreign(dp, f))
@@ -239,22 +249,13 @@ static void on_gated(struct pms_dp *dp, uint64_t node, uint64_t conn, const stru
         break;
     case PMS_FRAME_WRITE:
     case PMS_FRAME_ZERO:
-        if (is_foreign(dp, f))
-            dp_answer(dp, node, conn, f, PMS_FRAME_WRITE_ACK, PMS_FRAME_INCARNATION, NULL);
-        else
-            rop_new(dp, ROP_WRITE, node, conn, f, buf);
+        rop_take(dp, ROP_WRITE, node, conn, f, buf);
         break;
     case PMS_FRAME_SUMS:
-        if (is_foreign(dp, f))
-            dp_answer(dp, node, conn, f, PMS_FRAME_SUMS_ACK, PMS_FRAME_INCARNATION, NULL);
-        else
-            rop_new(dp, ROP_SUMS, node, conn, f, NULL);
+        rop_take(dp, ROP_SUMS, node, conn, f, NULL);
         break;
     case PMS_FRAME_FLUSH:
-        if (is_foreign(dp, f))
-            dp_answer(dp, node, conn, f, PMS_FRAME_FLUSH_ACK, PMS_FRAME_INCARNATION, NULL);
-        else
-            rop_new(dp, ROP_FLUSH, node, conn, f, NULL);
+        rop_take(dp, ROP_FLUSH, node, conn, f, NULL);
         break;
     case PMS_FRAME_CLEAR:
         on_clear(dp, f, buf);
