@@ -137,6 +137,8 @@ bool pms_array_forget_if_vacant(struct pms_state *st, const char *name);
 bool pms_array_is_lost(const struct pms_state *st, const struct pms_array_info *array);
 // PMS_ESTALE with the array's current epoch, primary and in_sync in the result.
 int pms_refuse_stale(struct pms_apply *a, const struct pms_array_info *now);
+// What a proposal about a served array counts on: this epoch, and the phase. 0, or refused.
+int pms_array_expect(struct pms_apply *a, const struct pms_array_info *now, uint64_t epoch);
 // True, and the node, if the portal address ip is a node's own.
 bool pms_portal_is_node_addr(const struct pms_state *st, const char *ip, struct pms_node_info *node);
 

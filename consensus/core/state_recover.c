@@ -191,11 +191,9 @@ int pms_on_array_recover(struct pms_apply *a)
         rv = ids_field(a, true, lost, &n);
     if (rv != 0)
         return rv;
-    if (epoch != info.epoch)
-        return pms_refuse_stale(a, &info);
-    if (info.phase != PMS_ARRAY_READY)
-        return pms_refuse(a, PMS_EREFUSED, "array %s is %s", info.name,
-                          info.phase == PMS_ARRAY_CREATING ? "still being created" : "being deleted");
+    rv = pms_array_expect(a, &info, epoch);
+    if (rv != 0)
+        return rv;
     if (info.slots[slot].in_sync)
         return pms_refuse(a, PMS_EREFUSED, "slot %u of array %s is in sync: there is nothing to recover",
                           slot, info.name);

@@ -130,6 +130,16 @@ int pms_refuse_stale(struct pms_apply *a, const struct pms_array_info *now)
     return rv;
 }
 
+int pms_array_expect(struct pms_apply *a, const struct pms_array_info *now, uint64_t epoch)
+{
+    if (epoch != now->epoch)
+        return pms_refuse_stale(a, now);
+    if (now->phase != PMS_ARRAY_READY)
+        return pms_refuse(a, PMS_EREFUSED, "array %s is %s", now->name,
+                          now->phase == PMS_ARRAY_CREATING ? "still being created" : "being deleted");
+    return 0;
+}
+
 static int in_sync_fields(struct pms_apply *a, const struct pms_array_info *now, struct proposal *p)
 {
     const json_t *set, *entry;
@@ -213,11 +223,9 @@ int pms_on_array_transition(struct pms_apply *a)
         rv = in_sync_fields(a, &info, &p);
     if (rv != 0)
         return rv;
-    if (epoch != info.epoch)
-        return pms_refuse_stale(a, &info);
-    if (info.phase != PMS_ARRAY_READY)
-        return pms_refuse(a, PMS_EREFUSED, "array %s is %s", info.name,
-                          info.phase == PMS_ARRAY_CREATING ? "still being created" : "being deleted");
+    rv = pms_array_expect(a, &info, epoch);
+    if (rv != 0)
+        return rv;
     p.primary = (unsigned)primary;
     rv = proposal_check(a, &info, &p);
     if (rv != 0)
