@@ -330,14 +330,10 @@ static int run_create(struct pms_ctl *ctl, const struct pms_ctl_command *c, cons
         return PMS_EXIT_USAGE;
     ctl->client.on_wait = on_wait;
     ctl->client.data = &progress;
-    rv = pms_ctl_call(ctl, "POST", "/v1/arrays", body, &answer);
-    json_decref(body);
-    if (rv != PMS_EXIT_DONE)
+    rv = pms_ctl_ask(ctl, "POST", "/v1/arrays", body, &answer);
+    if (answer == NULL)
         return rv;
-    if (ctl->json)
-        pms_ctl_print_json(answer);
-    else
-        printf("array %s serves: %s\n", pms_json_str(answer, "name", "?"), pms_json_str(answer, "url", "?"));
+    printf("array %s serves: %s\n", pms_json_str(answer, "name", "?"), pms_json_str(answer, "url", "?"));
     json_decref(answer);
     return rv;
 }
@@ -354,14 +350,10 @@ static int run_delete(struct pms_ctl *ctl, const struct pms_ctl_command *c, cons
         return PMS_EXIT_USAGE;
     body = json_object();
     pms_json_set_bool(body, "force", pms_ctl_value(c, v, "force") != NULL);
-    rv = pms_ctl_call(ctl, "DELETE", path, body, &answer);
-    json_decref(body);
-    if (rv != PMS_EXIT_DONE)
+    rv = pms_ctl_ask(ctl, "DELETE", path, body, &answer);
+    if (answer == NULL)
         return rv;
-    if (ctl->json)
-        pms_ctl_print_json(answer);
-    else
-        printf("array %s is deleted\n", ctl->args[0]);
+    printf("array %s is deleted\n", ctl->args[0]);
     json_decref(answer);
     return rv;
 }
@@ -379,14 +371,11 @@ static int run_handover(struct pms_ctl *ctl, const struct pms_ctl_command *c, co
     body = json_object();
     if (to != NULL)
         pms_json_set_str(body, "to", to);
-    rv = pms_ctl_call(ctl, "POST", path, body, &answer);
-    json_decref(body);
-    if (rv != PMS_EXIT_DONE)
+    rv = pms_ctl_ask(ctl, "POST", path, body, &answer);
+    if (answer == NULL)
         return rv;
     pms_json_u64(answer, "took_ms", &ms);
-    if (ctl->json)
-        pms_ctl_print_json(answer);
-    else if (pms_json_bool(answer, "moved", true))
+    if (pms_json_bool(answer, "moved", true))
         printf("array %s is now served by node %s (after %llu ms)\n", ctl->args[0],
                pms_json_str(answer, "primary", "?"), (unsigned long long)ms);
     else
@@ -413,17 +402,13 @@ static int run_replace(struct pms_ctl *ctl, const struct pms_ctl_command *c, con
         pms_json_set_u64(body, "slot", (uint64_t)(slot[0] - '0'));
     if (brick != NULL)
         pms_json_set_str(body, "brick", brick);
-    rv = pms_ctl_call(ctl, "POST", path, body, &answer);
-    json_decref(body);
-    if (rv != PMS_EXIT_DONE)
+    rv = pms_ctl_ask(ctl, "POST", path, body, &answer);
+    if (answer == NULL)
         return rv;
     pms_json_u64(answer, "slot", &n);
-    if (ctl->json)
-        pms_ctl_print_json(answer);
-    else
-        printf("slot %llu of array %s is now on node %s and is being filled; pmsctl array show %s tells how "
-               "far it is\n",
-               (unsigned long long)n, ctl->args[0], pms_json_str(answer, "node", "?"), ctl->args[0]);
+    printf("slot %llu of array %s is now on node %s and is being filled; pmsctl array show %s tells how "
+           "far it is\n",
+           (unsigned long long)n, ctl->args[0], pms_json_str(answer, "node", "?"), ctl->args[0]);
     json_decref(answer);
     return rv;
 }
@@ -454,16 +439,11 @@ static int run_recover(struct pms_ctl *ctl, const struct pms_ctl_command *c, con
     pms_json_set_str(body, "slot", pms_ctl_value(c, v, "slot"));
     pms_json_set_bool(body, "accept_data_loss", pms_ctl_value(c, v, "accept-data-loss") != NULL);
     json_object_set_new(body, "give_up", names_list(pms_ctl_value(c, v, "give-up")));
-    rv = pms_ctl_call(ctl, "POST", path, body, &answer);
-    json_decref(body);
-    if (rv != PMS_EXIT_DONE)
+    rv = pms_ctl_ask(ctl, "POST", path, body, &answer);
+    if (answer == NULL)
         return rv;
-    if (ctl->json)
-        pms_ctl_print_json(answer);
-    else
-        printf(
-            "the copy of array %s on node %s is the good one now; check what is on it before you trust it\n",
-            ctl->args[0], pms_json_str(answer, "node", "?"));
+    printf("the copy of array %s on node %s is the good one now; check what is on it before you trust it\n",
+           ctl->args[0], pms_json_str(answer, "node", "?"));
     json_decref(answer);
     return rv;
 }

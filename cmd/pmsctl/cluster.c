@@ -14,18 +14,14 @@ static int run_init(struct pms_ctl *ctl, const struct pms_ctl_command *c, const 
     pms_json_set_str(body, "name", pms_ctl_value(c, v, "name"));
     pms_json_set_str(body, "node", pms_ctl_value(c, v, "node"));
     pms_json_set_str(body, "addr", pms_ctl_value(c, v, "addr"));
-    rv = pms_ctl_call(ctl, "POST", "/v1/cluster/init", body, &answer);
-    json_decref(body);
-    if (rv != PMS_EXIT_DONE)
+    rv = pms_ctl_ask(ctl, "POST", "/v1/cluster/init", body, &answer);
+    if (answer == NULL)
         return rv;
-    if (ctl->json)
-        pms_ctl_print_json(answer);
-    else
-        printf("cluster %s begins with node %s; on the next node run:\n  %s\n(the token is good for one node "
-               "and for "
-               "24 hours; pmsctl token create makes another)\n",
-               pms_json_str(answer, "cluster", "?"), pms_json_str(answer, "node", "?"),
-               pms_json_str(answer, "join", "?"));
+    printf("cluster %s begins with node %s; on the next node run:\n  %s\n(the token is good for one node "
+           "and for "
+           "24 hours; pmsctl token create makes another)\n",
+           pms_json_str(answer, "cluster", "?"), pms_json_str(answer, "node", "?"),
+           pms_json_str(answer, "join", "?"));
     json_decref(answer);
     return rv;
 }

@@ -141,6 +141,21 @@ int pms_ctl_call(struct pms_ctl *ctl, const char *method, const char *path, cons
     return status;
 }
 
+int pms_ctl_ask(struct pms_ctl *ctl, const char *method, const char *path, json_t *body, json_t **answer)
+{
+    int rv = pms_ctl_call(ctl, method, path, body, answer);
+
+    json_decref(body);
+    if (rv == PMS_EXIT_DONE && !ctl->json)
+        return rv;
+    if (rv == PMS_EXIT_DONE) {
+        pms_ctl_print_json(*answer);
+        json_decref(*answer);
+    }
+    *answer = NULL;
+    return rv;
+}
+
 bool pms_ctl_array_path(const char *name, const char *suffix, char *out, size_t len)
 {
     if (*name == '\0' || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") != strlen(name) ||

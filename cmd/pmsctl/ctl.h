@@ -65,6 +65,9 @@ void pms_ctl_errors_as_json(void);
 // Calls pmsd. PMS_EXIT_DONE and *answer (new reference); else the exit status, and it was said on stderr why.
 int pms_ctl_call(struct pms_ctl *ctl, const char *method, const char *path, const json_t *body,
                  json_t **answer);
+// The same for what is told in a sentence: takes the reference of body, and with -o json prints the answer. *answer: what
+// is still to be told (new reference); NULL: nothing.
+int pms_ctl_ask(struct pms_ctl *ctl, const char *method, const char *path, json_t *body, json_t **answer);
 // "/v1/arrays/NAME" + suffix; false (said) if name cannot be in a path.
 bool pms_ctl_array_path(const char *name, const char *suffix, char *out, size_t len);
 
