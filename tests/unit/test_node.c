@@ -677,36 +677,32 @@ static void poison_child(void)
     assert_int_equal(nodes[0].applied_n, 6);
 }
 
-static void test_node_when_a_command_cannot_be_applied_then_stops_before_the_next(void **state)
+// For what ends with a process.
+static void in_child(void (*story)(void))
 {
     int status;
     pid_t pid = fork();
 
-    (void)state;
     assert_true(pid >= 0);
     if (pid == 0) {
         uv_loop_fork(&loop);
-        poison_child();
+        story();
         _exit(0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+static void test_node_when_a_command_cannot_be_applied_then_stops_before_the_next(void **state)
+{
+    (void)state;
+    in_child(poison_child);
+}
+
 static void test_node_when_disk_cannot_be_written_then_stops_cleanly(void **state)
 {
-    int status;
-    pid_t pid = fork();
-
     (void)state;
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        uv_loop_fork(&loop);
-        full_disk_child();
-        _exit(0);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    in_child(full_disk_child);
 }
 
 // A child that proposes as fast as it can and writes each acknowledged number to the pipe, until it is
